@@ -1,0 +1,1 @@
+"""What rankwise claims about speed and memory, measured: one claim a file."""

@@ -1,0 +1,62 @@
+"""rankwise: see what every layer of a network has learned, from its weights alone."""
+
+from rankwise.changes import LayerChange
+from rankwise.diff import ProbeDiff
+from rankwise.errors import (
+    CheckpointError,
+    MissingExtraError,
+    NotFiniteError,
+    ProbeMismatchError,
+    RankwiseError,
+    UnsafeFileError,
+)
+from rankwise.evbmf import LowRank, evbmf, low_rank
+from rankwise.explain import explain
+from rankwise.metrics import (
+    condition,
+    effective_rank,
+    network_quality,
+    quality,
+    stable_rank,
+    theorem_rate_bound,
+)
+from rankwise.probe import Progress, probe
+from rankwise.probe_result import Probe
+from rankwise.results import LayerMetrics, ModeMetrics, Status
+from rankwise.spectrum import singular_values
+from rankwise.unfold import Unfolding, kind_of, plan, unfold
+
+__all__ = [
+    "CheckpointError",
+    "LayerChange",
+    "LayerMetrics",
+    "LowRank",
+    "MissingExtraError",
+    "ModeMetrics",
+    "NotFiniteError",
+    "Probe",
+    "ProbeDiff",
+    "ProbeMismatchError",
+    "Progress",
+    "RankwiseError",
+    "Status",
+    "Unfolding",
+    "UnsafeFileError",
+    "__version__",
+    "condition",
+    "effective_rank",
+    "evbmf",
+    "explain",
+    "kind_of",
+    "low_rank",
+    "network_quality",
+    "plan",
+    "probe",
+    "quality",
+    "singular_values",
+    "stable_rank",
+    "theorem_rate_bound",
+    "unfold",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,60 @@
+"""The command line: `rankwise probe`, `rankwise diff`, `rankwise explain`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import rankwise
+from rankwise.cli.diff import DIFF_EXAMPLES, diff
+from rankwise.cli.explain import EXPLAIN_EXAMPLES, explain
+from rankwise.cli.guard import Guarded, exit_code
+from rankwise.cli.probe import PROBE_EXAMPLES, probe
+
+__all__ = ["app", "run"]
+
+EXAMPLES = """\b
+Examples:
+  rankwise probe model.safetensors
+  rankwise diff before.pt after.pt
+  rankwise explain stable_rank
+"""
+
+app = typer.Typer(
+    cls=Guarded,
+    name="rankwise",
+    help="See what every layer of a network has learned, from its weights alone.",
+    epilog=EXAMPLES,
+    add_completion=False,
+    rich_markup_mode=None,  # with markup on, [qkv] would vanish from the examples
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=PROBE_EXAMPLES)(probe)
+app.command(epilog=DIFF_EXAMPLES)(diff)
+app.command(epilog=EXPLAIN_EXAMPLES)(explain)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rankwise {rankwise.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """See what every layer of a network has learned, from its weights alone."""
+    if context.invoked_subcommand is None and not version:
+        typer.echo(context.get_help())
+
+
+def run() -> int:
+    """Run the command line on `sys.argv`; its exit code."""
+    return exit_code(lambda: app(prog_name="rankwise", standalone_mode=False))

@@ -1,0 +1,219 @@
+"""The free energy of a spectrum under "low rank + noise", and its global minimum.
+
+Nakajima et al., "Global analytic solution of fully-observed variational Bayesian matrix
+factorization" (JMLR 2013) and "Perfect dimensionality recovery by variational Bayesian PCA"
+(NIPS 2012). A matrix is taken as low rank + Gaussian noise of unknown variance σ². Its free energy,
+with λ_i = s_i², v = Mσ², x_i = λ_i/v and τ_i = τ(x_i), is
+
+    F = Σ_{x_i ≤ x̄} (x_i − ln x_i) + Σ_{x_i > x̄} [x_i − τ_i + ln((τ_i+1)/x_i) + α ln(τ_i/α+1)].
+
+Its global minimum over v is exact and cheap to find, since
+
+* Σ ln λ_i does not depend on v, so zeros among the λ_i do no harm, and x − τ = 1 + α + α/τ:
+  F = S/v + L ln v + Σ_{x_i > x̄} [1 + α + α/τ_i + ln(τ_i+1) + α ln(τ_i/α+1)] + constant,
+  where S is the sum of the λ_i that are not kept;
+* d(x − τ + …)/dx leaves h(v) = v·F'(v) = L − S/v − Σ_{x_i > x̄} (1 + α + α/τ_i): no logarithm,
+  and no difference of large numbers;
+* between two breakpoints v = λ_i/x̄, where the sum gains a term, h first rises and then falls
+  (v·h' decreases), so F has at most one minimum inside: the first root of h.
+
+τ̄ is itself an approximation, so F jumps a little at each breakpoint and its infimum may lie at one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["FreeEnergy"]
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+# Pairs (v, λ_i) looked at in one block: bounds the memory, and a block stays in the cache.
+_BLOCK = 1 << 16
+# Newton needs about three steps; bisection alone, from any bracket of doubles, fewer than this.
+_ITERATIONS = 200
+_LAST_STEP = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class FreeEnergy:
+    """F and its slope, for many v at once; `count` says how many λ_i are kept at each."""
+
+    lam: Array  # (L,) λ_i/λ_1, descending
+    rest: Array  # (L+1,) rest[c] = Σ_{i ≥ c} λ_i
+    alpha: float
+    tau_bar: float
+    x_bar: float
+
+    @classmethod
+    def of(cls, lam: Array, columns: int) -> FreeEnergy:
+        """The free energy of the spectrum λ_i/λ_1, descending, of a matrix with M columns."""
+        alpha = len(lam) / columns
+        tau_bar = 2.5129 * math.sqrt(alpha)
+        # Far below what float64 can tell beside 1, and far enough for τ³ not to overflow.
+        lam = np.where(lam > 1e-90, lam, 0.0)
+        # Summed from the smallest up, so that a huge λ_1 can't swallow the rest.
+        rest = np.concatenate((np.cumsum(lam[::-1])[::-1], [0.0]))
+        return cls(lam, rest, alpha, tau_bar, (1 + tau_bar) * (1 + alpha / tau_bar))
+
+    def bounds(self) -> tuple[float, float]:
+        """The interval in which the minimiser must lie, in units of v."""
+        L = len(self.lam)
+        k = math.ceil(L / (1 + self.alpha)) - 1
+        lower = max(self.lam[k] / self.x_bar, self.rest[k] / (L - k))
+        return float(lower), float(self.rest[0] / L)
+
+    def minimum(self) -> tuple[float, int]:
+        """The global minimiser v of F, and how many λ_i are kept there."""
+        lower, upper = self.bounds()
+        if lower == 0.0:  # No noise at all: F → −∞ as v → 0, and whatever isn't zero is kept.
+            return 0.0, int(np.count_nonzero(self.lam))
+        if lower >= upper:  # A flat spectrum, as of an orthogonal matrix: nothing stands out.
+            return upper, int(np.count_nonzero(self.lam > upper * self.x_bar))
+        v, count = self._candidates(lower, upper)
+        best = int(np.argmin(self.value(v, count)))
+        return float(v[best]), int(count[best])
+
+    def _candidates(self, lower: float, upper: float) -> tuple[Array, Counts]:
+        """Every v where F can have its infimum: inside an interval, or beside an edge."""
+        breakpoints = self.lam[::-1] / self.x_bar  # ascending
+        inside = breakpoints[(breakpoints > lower) & (breakpoints < upper)]
+        edges = np.concatenate(([lower], np.unique(inside), [upper]))
+        at = len(self.lam) - np.searchsorted(breakpoints, edges, side="right")
+        below = len(self.lam) - np.searchsorted(breakpoints, edges, side="left")
+        below[0] = at[0]  # below the lower bound nobody looks
+        slope = self.slope(edges, at)
+        slope_below = slope + (below - at) * self.tau_bar  # a λ at its own breakpoint has τ = τ̄
+        # From −S/v the slope can gain this much up to the next edge; all else lowers it.
+        headroom = self.rest[at[:-1]] * (1 / edges[:-1] - 1 / edges[1:])
+        roots, counts = self._minima_inside(edges, at[:-1], slope[:-1], slope_below[1:], headroom)
+        low, high = np.minimum(slope[:-1], slope_below[1:]), slope[:-1] + headroom
+        stands = self._undominated(edges, below - at, low, high)
+        v = np.concatenate((roots, edges[stands], edges[stands]))
+        return v, np.concatenate((counts, at[stands], below[stands]))
+
+    def _undominated(self, edges: Array, here: Counts, low: Array, high: Array) -> Mask:
+        """Which edges may hold the infimum, by bounds of the slope alone, without a logarithm.
+
+        Args:
+            edges: The edges, ascending.
+            here: How many λ_i have their breakpoint at each edge.
+            low: A lower bound of the slope from each edge to the next.
+            high: An upper bound of it.
+        """
+        # Let E be the better of F's two sides at an edge; just below it F is larger by `jump`.
+        jump = here * (1 + self.alpha + self._kept_term(self.tau_bar) - self.x_bar)
+        leap = np.maximum(-jump[:-1], 0) - np.maximum(jump[1:], 0)
+        width = np.log(edges[1:] / edges[:-1])
+        least = np.concatenate(([0.0], np.cumsum(low * width + leap)))  # E_j − E_0 ≥ least_j
+        most = np.concatenate(([0.0], np.cumsum(high * width + leap)))
+        rounding = 1e-9 * len(self.lam)
+        by_an_earlier = least > np.minimum.accumulate(least) + rounding
+        by_a_later = most > np.minimum.accumulate(most[::-1])[::-1] + rounding
+        return ~(by_an_earlier | by_a_later)
+
+    def _minima_inside(
+        self, edges: Array, count: Counts, slope_left: Array, slope_right: Array, headroom: Array
+    ) -> tuple[Array, Counts]:
+        """F's minima strictly between two edges: where the slope goes from − to +."""
+        left, right = edges[:-1], edges[1:].copy()
+        found = (slope_left < 0) & (slope_right > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = slope_left / (slope_left - slope_right)  # where a chord over 1/v meets zero
+            start = 1 / ((1 - share) / left + share / right)
+        # Negative at both ends, the slope may still be positive in between.
+        for j in np.flatnonzero(
+            (slope_left < 0) & (slope_right <= 0) & (slope_left + headroom > 0)
+        ):
+            rise = self._rise_between(left[j], right[j], count[j : j + 1])
+            found[j] = rise is not None
+            start[j] = right[j] = rise or right[j]
+        return self._roots(left[found], right[found], start[found], count[found]), count[found]
+
+    def _rise_between(self, low: float, high: float, count: Counts) -> float | None:
+        """A v between two edges with negative slope at which the slope is positive, if any."""
+        rest = float(self.rest[count[0]])
+        while low < (middle := math.sqrt(low) * math.sqrt(high)) < high:
+            slope, bend = (float(f[0]) for f in self._slope_and_bend(np.array([middle]), count))
+            if slope > 0:
+                return middle
+            low, high = (middle, high) if bend > 0 else (low, middle)
+            if bend > 0 and slope + rest * (1 / low - 1 / high) <= 0:
+                return None
+        return None
+
+    def _roots(self, low: Array, high: Array, start: Array, count: Counts) -> Array:
+        """The slope's roots, one in each bracket, by Newton's method kept inside by bisection.
+
+        In 1/v the slope is nearly straight, since −S/v is most of it; so Newton steps in 1/v.
+        """
+        v = start
+        for _ in range(_ITERATIONS if len(v) else 0):
+            slope, bend = self._slope_and_bend(v, count)
+            low, high = np.where(slope < 0, v, low), np.where(slope < 0, high, v)
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                newton = v / (1 + slope / bend)
+            inside = (low <= newton) & (newton <= high)
+            before, v = v, np.where(inside, newton, np.sqrt(low) * np.sqrt(high))
+            # Newton's error is squared in each step, so after such a step it is below rounding.
+            if (np.abs(v - before) <= _LAST_STEP * before).all():
+                break
+        return v
+
+    def value(self, v: Array, count: Counts) -> Array:
+        """F(v), but for a constant."""
+        (kept,) = self._sums(v, count, self._kept_term)
+        return self.rest[count] / v + len(self.lam) * np.log(v) + count * (1 + self.alpha) + kept
+
+    def _kept_term(self, tau: Array | float) -> Array:
+        return self.alpha / tau + np.log1p(tau) + self.alpha * np.log1p(tau / self.alpha)
+
+    def slope(self, v: Array, count: Counts) -> Array:
+        """h(v) = v·F'(v)."""
+        (kept,) = self._sums(v, count, np.reciprocal)
+        return self._slope(v, count, kept)
+
+    def _slope(self, v: Array, count: Counts, kept: Array) -> Array:
+        return len(self.lam) - self.rest[count] / v - count * (1 + self.alpha) - self.alpha * kept
+
+    def _slope_and_bend(self, v: Array, count: Counts) -> tuple[Array, Array]:
+        """h(v) and v·h'(v); the latter decreases with v between two breakpoints."""
+        kept, bent = self._sums(v, count, np.reciprocal, self._bend_term)
+        return self._slope(v, count, kept), self.rest[count] / v - bent
+
+    def _bend_term(self, tau: Array) -> Array:
+        return (tau + 1) * (tau + self.alpha) / (tau * (tau * tau / self.alpha - 1))
+
+    def shrinkage(self, v: float, count: int) -> Array:
+        """d_i/s_i = τ_i/x_i for the λ_i that are kept."""
+        if v == 0.0:
+            return np.ones(count)
+        x = self.lam[:count] / v
+        return self.tau(x) / x
+
+    def tau(self, x: Array) -> Array:
+        """The larger root of (1 + τ)(1 + α/τ) = x, for x ≥ (1 + √α)²."""
+        root = math.sqrt(self.alpha)
+        # In factors the discriminant loses no digit where x is close to (1 + √α)².
+        return 0.5 * (x - (1 + self.alpha) + np.sqrt((x - (1 + root) ** 2) * (x - (1 - root) ** 2)))
+
+    def _sums(self, v: Array, count: Counts, *terms: Callable[[Array], Array]) -> Array:
+        """Σ_{i < count} term(τ(λ_i/v)) for each term and each v."""
+        sums = np.zeros((len(terms), len(v)))
+        step = max(1, _BLOCK // max(1, int(count.max(initial=0))))
+        for start in range(0, len(v), step):
+            block = slice(start, start + step)
+            widest = int(count[block].max())
+            kept = np.arange(widest) < count[block, None]
+            # x̄ stands in where a λ is not kept: τ is real there, and the sum leaves it out.
+            tau = self.tau(np.where(kept, self.lam[:widest] / v[block, None], self.x_bar))
+            for i, term in enumerate(terms):
+                sums[i, block] = np.einsum("vi,vi->v", term(tau), kept)
+        return sums

@@ -1,0 +1,195 @@
+"""What a probe finds for one layer: typed, frozen, ready for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from typing import Any
+
+__all__ = ["LayerMetrics", "ModeMetrics", "Status"]
+
+
+class Status(str, Enum):
+    """What became of a tensor: probed, or why not.
+
+    Example:
+        >>> import rankwise
+        >>> rankwise.Status("probed") is rankwise.Status.PROBED
+        True
+    """
+
+    PROBED = "probed"
+    VECTOR = "vector"
+    TOO_SMALL = "too small"
+    TIED = "tied"
+    MERGED = "merged"
+    FILTERED = "filtered"
+    NOT_FINITE = "not finite"
+    INTEGER = "integer"
+    QUANTISED = "quantised"
+    COMPLEX = "complex"
+    NO_DATA = "no data"
+    UNREADABLE = "unreadable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class ModeMetrics:
+    """The metrics of one unfolding of a weight (METHOD §1–3); all figures are Python floats.
+
+    Attributes:
+        mode: "matrix" for 2-D weights, "input" or "output" for a convolution's two unfoldings.
+        rows: L, the smaller side.
+        columns: M, the larger side.
+        rank: n', how many singular values the low-rank part has.
+        rank_fraction: n'/n.
+        stable_rank: s, Eq. 2.
+        condition: κ, Eq. 3.
+        quality: q = arctan(s/κ).
+        noise_fraction: 1 − ‖Ŵ‖²/‖W‖² (Frobenius).
+        noise_variance: σ² of the noise.
+        spectral_norm: The largest singular value of W.
+        effective_rank: exp of the entropy of W's singular values.
+
+    Example:
+        >>> import torch, rankwise
+        >>> layer = rankwise.probe({"conv.weight": torch.randn(8, 4, 3, 3)}).layers[0]
+        >>> [(mode.mode, mode.rows, mode.columns) for mode in layer.modes]
+        [('input', 4, 72), ('output', 8, 36)]
+    """
+
+    mode: str
+    rows: int
+    columns: int
+    rank: int
+    rank_fraction: float
+    stable_rank: float
+    condition: float
+    quality: float
+    noise_fraction: float
+    noise_variance: float
+    spectral_norm: float
+    effective_rank: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMetrics:
+    """One tensor's row: its metrics, or a status and a reason why it has none.
+
+    The metrics are means over the layer's unfoldings (`modes`) and None where the tensor was not
+    probed. `reason` also speaks where a probed layer's figures need a caveat, as for rank 1.
+
+    Attributes:
+        name: The tensor's name.
+        kind: "linear", "conv2d", "embedding", "recurrent", … as far as shape and name tell.
+        shape: The tensor's shape.
+        dtype: The type it is stored in, as in "float32".
+        parameters: How many numbers it holds.
+        status: Probed, or why not.
+        reason: The status in words, empty where there is nothing to say.
+        rank: n', mean over the modes.
+        rank_fraction: n'/n.
+        stable_rank: s, Eq. 2.
+        condition: κ, Eq. 3.
+        quality: q = arctan(s/κ).
+        noise_fraction: 1 − ‖Ŵ‖²/‖W‖².
+        noise_variance: σ².
+        spectral_norm: Largest singular value.
+        frobenius_norm: Root of the sum of squares.
+        effective_rank: exp of the entropy of the spectrum.
+        modes: The same per unfolding.
+
+    Example:
+        >>> import torch, rankwise
+        >>> layer = rankwise.probe({"bias": torch.zeros(3)}).layers[0]
+        >>> (layer.status.value, layer.reason, layer.quality)
+        ('vector', '1-D: biases and norm scales are not probed', None)
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    parameters: int
+    status: Status
+    reason: str = ""
+    rank: float | None = None
+    rank_fraction: float | None = None
+    stable_rank: float | None = None
+    condition: float | None = None
+    quality: float | None = None
+    noise_fraction: float | None = None
+    noise_variance: float | None = None
+    spectral_norm: float | None = None
+    frobenius_norm: float | None = None
+    effective_rank: float | None = None
+    modes: tuple[ModeMetrics, ...] = ()
+
+    @property
+    def probed(self) -> bool:
+        """Whether the layer has metrics."""
+        return self.status is Status.PROBED
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a probed layer's low-rank part is empty: noise only."""
+        return self.rank == 0
+
+    @property
+    def is_rank_one(self) -> bool:
+        """Whether every unfolding that holds anything holds just one direction.
+
+        There κ = 0, so q is at its maximum by definition, which says nothing of learning.
+        """
+        return max((mode.rank for mode in self.modes), default=0) == 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain types, ready for JSON."""
+        row = asdict(self)
+        row["status"] = self.status.value
+        row["shape"] = list(self.shape)
+        row["modes"] = [asdict(mode) for mode in self.modes]
+        return row
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> LayerMetrics:
+        """The inverse of `to_dict`; keys it does not know are left out.
+
+        Raises:
+            KeyError, TypeError, ValueError: Where the row does not describe a layer.
+        """
+        known = {field.name: row[field.name] for field in fields(cls) if field.name in row}
+        known["status"] = Status(known["status"])
+        known["shape"] = tuple(whole(side) for side in known["shape"])
+        known["parameters"] = whole(known["parameters"])
+        known["modes"] = tuple(ModeMetrics(**mode) for mode in known.get("modes", ()))
+        _check(known, ("name", "kind", "dtype", "reason"), str)
+        _check(known, _FIGURES, (int, float, type(None)))
+        for mode in known["modes"]:
+            _check(asdict(mode), _MODE_FIGURES, (int, float))
+        return cls(**known)
+
+
+def whole(value: object) -> int:
+    """A whole number that is not negative, or a TypeError."""
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"expected a whole number, got {value!r}")
+    return value
+
+
+def _check(row: dict[str, Any], names: Sequence[str], types: type | tuple[type, ...]) -> None:
+    for name in names:
+        value = row.get(name)
+        if name in row and not isinstance(value, types):
+            raise TypeError(f"{name} can't be {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} can't be {value!r}")
+
+
+_TEXTS = ("mode", "name", "kind", "dtype", "status", "reason", "shape", "parameters", "modes")
+_FIGURES = tuple(field.name for field in fields(LayerMetrics) if field.name not in _TEXTS)
+_MODE_FIGURES = tuple(field.name for field in fields(ModeMetrics) if field.name not in _TEXTS)

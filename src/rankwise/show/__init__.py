@@ -1,0 +1,1 @@
+"""Rows and figures → what people look at: tables, sentences, HTML."""

@@ -1,0 +1,126 @@
+"""Weight tensor → matrices (METHOD §1), by shape and name alone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+__all__ = ["Modes", "Unfolding", "kind_of", "plan", "unfold"]
+
+Modes = Literal["both", "input", "output"]
+
+_RECURRENT = re.compile(r"(^|\.)weight_([ih]h|hr)(_l\d+(_reverse)?)?(\[\w+\])?$")
+_EMBEDDING = re.compile(r"emb(ed(ding)?s?)?(_tokens|_positions)?(\.|_|$)|(^|\.)w[tp]e\.", re.I)
+_ATTENTION = re.compile(r"(^|\.)(in_proj_weight|[qkv]_proj_weight)(\[\w+\])?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Unfolding:
+    """One way to lay a weight out as a matrix.
+
+    Attributes:
+        modes: The modes it serves: ("matrix",), ("input",), ("output",), or both of a 1×1
+            convolution, whose two unfoldings are transposes of each other.
+        axis: The tensor's axis that gives the rows.
+        rows: L, the matrix's smaller side.
+        columns: M, its larger side.
+
+    Example:
+        >>> import rankwise
+        >>> [u.modes for u in rankwise.plan((64, 32, 3, 3))]
+        [('input',), ('output',)]
+    """
+
+    modes: tuple[str, ...]
+    axis: int
+    rows: int
+    columns: int
+
+
+def plan(
+    shape: tuple[int, ...], *, modes: Modes = "both", transposed: bool = False
+) -> tuple[Unfolding, ...]:
+    """The unfoldings of a weight of this shape that carry rank information.
+
+    Args:
+        shape: `[out, in]`, or `[out, in/groups, *kernel]` as torch stores convolutions.
+        modes: Which of a convolution's modes to take; a matrix has one only.
+        transposed: Whether the tensor is a transposed convolution's, `[in, out/groups, *kernel]`.
+
+    Returns:
+        None for fewer than two dimensions; without the modes that have only one row or column,
+        as the input mode of a depthwise convolution.
+
+    Example:
+        >>> import rankwise
+        >>> [u.modes for u in rankwise.plan((64, 1, 3, 3))]  # depthwise
+        [('output',)]
+    """
+    if len(shape) < 2:
+        return ()
+    candidates = list(_candidates(shape, modes, transposed))
+    return tuple(u for u in candidates if u.rows > 1)
+
+
+def _candidates(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Iterator[Unfolding]:
+    if modes not in ("both", "input", "output"):
+        raise ValueError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
+    wanted = ("input", "output") if modes == "both" else (modes,)
+    if len(shape) == 2:
+        yield Unfolding(("matrix",), 0, min(shape), max(shape))
+    elif math.prod(shape[2:]) == 1:
+        yield Unfolding(wanted, 0, min(shape[:2]), max(shape[:2]))
+    else:
+        for mode in wanted:
+            axis = (mode == "input") != transposed
+            rows, columns = shape[axis], math.prod(shape) // max(1, shape[axis])
+            yield Unfolding((mode,), int(axis), min(rows, columns), max(rows, columns))
+
+
+def unfold(weight: Tensor, axis: int = 0) -> Tensor:
+    """Lays a weight out as a matrix whose rows run along one axis.
+
+    Args:
+        weight: A tensor with two or more dimensions.
+        axis: 0 for mode-4 (rows = output channels of a convolution), 1 for mode-3 (input channels).
+
+    Returns:
+        A 2-D tensor, a view where the layout allows it.
+
+    Example:
+        >>> import torch, rankwise
+        >>> rankwise.unfold(torch.zeros(64, 32, 3, 3), axis=1).shape
+        torch.Size([32, 576])
+    """
+    return weight.movedim(axis, 0).flatten(1)
+
+
+def kind_of(name: str, shape: tuple[int, ...]) -> str:
+    """What kind of layer a weight belongs to, as far as its name and shape tell.
+
+    Example:
+        >>> import rankwise
+        >>> rankwise.kind_of("encoder.conv1.weight", (64, 3, 7, 7))
+        'conv2d'
+        >>> rankwise.kind_of("rnn.weight_hh_l0", (400, 100))
+        'recurrent'
+    """
+    if len(shape) < 2:
+        return "scalar" if not shape else "vector"
+    if len(shape) == 2:
+        for pattern, kind in (
+            (_RECURRENT, "recurrent"),
+            (_ATTENTION, "attention"),
+            (_EMBEDDING, "embedding"),
+        ):
+            if pattern.search(name):
+                return kind
+        return "linear"
+    if len(shape) > 5:
+        return "tensor"
+    return f"conv{len(shape) - 2}d"

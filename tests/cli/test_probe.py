@@ -1,0 +1,207 @@
+import csv
+import io
+import json
+
+import pytest
+
+from rankwise.show.columns import display_width
+
+EVERY = 7
+
+
+def test_prints_table_summary_and_skipped(run, checkpoint):
+    result = run("probe", checkpoint)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["layer", "shape", "rank", "s", "κ", "q", "noise"]
+    assert lines[1].split()[:2] == ["conv.weight", "8×4×3×3"]
+    assert "Warning: 1 layer holds NaN or Inf: broken.weight." in lines
+    assert "Network quality Q = " in result.stdout
+    assert "2 vectors (biases, norm scales): conv.bias, fc.bias" in result.stdout
+
+
+def test_pipe_is_plain_and_names_are_whole(run, tmp_path):
+    import torch
+
+    name = "encoder." * 30 + "weight"
+    torch.save({name: torch.ones(5, 6)}, tmp_path / "long.pt")
+    result = run("probe", tmp_path / "long.pt")
+    assert name in result.stdout
+    assert "\x1b" not in result.stdout
+    assert not set("█│─┃━") & set(result.stdout)
+
+
+def test_terminal_gets_colour_and_fits(run, checkpoint, without_escapes):
+    result = run("probe", checkpoint, FORCE_COLOR="1", COLUMNS="80", TERM="xterm-256color")
+    assert "\x1b[" in result.stdout
+    assert "█" in result.stdout
+    plain = without_escapes(result.stdout)
+    assert "\x1b" not in plain
+    assert max(map(display_width, plain.splitlines())) <= 80
+
+
+def test_no_color_means_no_escape(run, checkpoint):
+    result = run("probe", checkpoint, FORCE_COLOR="1", NO_COLOR="1", TERM="xterm-256color")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("colour", [{}, {"FORCE_COLOR": "1", "COLUMNS": "200", "TERM": "xterm"}])
+def test_names_act_neither_on_terminal_nor_as_markup(run, checkpoint, without_escapes, colour):
+    result = run("probe", checkpoint, "--all", **colour)
+    assert "evil\\x1b[31m\\x0a\\u202e[bold red]x[/]" in without_escapes(result.stdout)
+    assert "\u202e" not in result.stdout
+
+
+def test_json_to_stdout_holds_every_row(run, checkpoint):
+    result = run("probe", checkpoint, "--json", "-", "--top", "1", "--sort", "name")
+    document = json.loads(result.stdout)
+    assert len(document["layers"]) == EVERY
+    assert document["layers"][0]["name"] == "conv.weight"
+
+
+def test_csv_holds_every_row(run, checkpoint, tmp_path):
+    result = run("probe", checkpoint, "--csv", "-", "--top", "1")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert len(rows) == EVERY
+    assert rows[0]["shape"] == "8x4x3x3"
+    assert rows[1] | {"status": "vector", "quality": ""} == rows[1]
+    assert float(rows[2]["quality"]) > 0
+    assert "\x1b" not in result.stdout
+    run("probe", checkpoint, "--csv", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8") == result.stdout
+
+
+def test_parquet_holds_every_row(run, checkpoint, tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    assert run("probe", checkpoint, "--parquet", tmp_path / "o.parquet").exit_code == 0
+    frame = pd.read_parquet(tmp_path / "o.parquet")
+    assert len(frame) == EVERY
+    assert frame["name"][0] == "conv.weight"
+
+
+def test_saved_probe_prints_the_same(run, checkpoint, tmp_path):
+    fresh = run("probe", checkpoint, "--json", tmp_path / "p.json")
+    again = run("probe", tmp_path / "p.json")
+    assert fresh.stdout == again.stdout
+    assert again.exit_code == 0
+
+
+def test_saved_probe_cannot_be_probed_otherwise(run, saved):
+    result = run("probe", saved, "--p", "1", "--include", "x*")
+    assert result.exit_code == 1
+    assert "--include, --p can't change" in result.stderr
+
+
+def test_sort_reverse_and_top(run, checkpoint):
+    lines = run("probe", checkpoint, "--sort", "-name", "--top", "2").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["head.weight", "fc.weight"]
+    assert lines[3] == "… 2 more layers"
+
+
+def test_include_and_exclude(run, checkpoint):
+    arguments = ("--include", "fc*", "--include", "h*", "--exclude", "*.bias")
+    lines = run("probe", checkpoint, *arguments).stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["fc.weight", "head.weight"]
+    assert lines[3] == ""
+
+
+def test_options_reach_the_probe(run, checkpoint):
+    def first(*arguments):
+        return json.loads(run("probe", checkpoint, "--json", "-", *arguments).stdout)
+
+    assert [m["mode"] for m in first("--modes", "input")["layers"][0]["modes"]] == ["input"]
+    assert first("--p", "1")["p"] == 1
+    assert first()["p"] == 2
+    assert "no-such-part" in run("probe", checkpoint, "--key", "no-such-part").stderr
+
+
+def test_all_lists_what_was_skipped(run, checkpoint):
+    short, full = run("probe", checkpoint).stdout, run("probe", checkpoint, "--all").stdout
+    assert "fc.bias  24  vector" not in short
+    assert "fc.bias  24  vector" in full
+    assert "broken.weight  4×4  not finite" in full
+
+
+@pytest.mark.parametrize(("threshold", "code"), [("0", 0), ("1.57", 2)])
+def test_fail_under(run, checkpoint, threshold, code):
+    result = run("probe", checkpoint, "--fail-under", threshold)
+    assert result.exit_code == code
+    assert "Network quality Q" in result.stdout
+    assert ("is below 1.57" in result.stderr) == (code == 2)
+
+
+def test_fail_under_fails_where_nothing_was_probed(run, checkpoint):
+    result = run("probe", checkpoint, "--include", "*.bias", "--fail-under", "0")
+    assert result.exit_code == 2
+    assert "nothing was probed" in result.stderr
+
+
+def test_fail_under_keeps_stdout_for_machines(run, checkpoint):
+    result = run("probe", checkpoint, "--json", "-", "--fail-under", "1.57")
+    assert result.exit_code == 2
+    json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sort", "beauty"], "sort must be one of"),
+        (["--top", "0"], "top must be 1 or more"),
+        (["--top", "x"], "--top"),
+        (["--fail-under", "70"], "between 0 and 1.571"),
+        (["--fail-under", "nan"], "between 0 and 1.571"),
+        (["--p", "-1"], "p"),
+        (["--modes", "sideways"], "sideways"),
+        (["--no-such-option"], "--no-such-option"),
+        (["--json", "-", "--csv", "-"], "same place"),
+        (["--parquet", "-"], "stdout"),
+        (["--json", "no-such-folder/x.json"], "no folder no-such-folder"),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_1(run, checkpoint, arguments, words):
+    result = run("probe", checkpoint, *arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("rankwise: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_bad_options_are_found_before_the_work(run, checkpoint, monkeypatch):
+    monkeypatch.setattr("rankwise.cli.loading.probe", lambda *a, **k: pytest.fail("probed"))
+    assert run("probe", checkpoint, "--sort", "beauty").exit_code == 1
+    assert run("probe", checkpoint, "--json", "nowhere/x").exit_code == 1
+
+
+def test_missing_file(run, tmp_path):
+    result = run("probe", tmp_path / "nothing.pt")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("rankwise: ")
+    assert "nothing.pt" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_json_that_is_no_probe(run, tmp_path):
+    (tmp_path / "config.json").write_text('{"hidden_size": 8}')
+    result = run("probe", tmp_path / "config.json")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_pandas_csv_works_and_parquet_says_what_to_install(run, checkpoint, monkeypatch):
+    monkeypatch.setattr("rankwise.cli.output.find_spec", lambda name: None)
+    assert run("probe", checkpoint, "--csv", "-").exit_code == 0
+    result = run("probe", checkpoint, "--parquet", "x.parquet")
+    assert result.exit_code == 1
+    assert "pip install 'rankwise[parquet]'" in result.stderr
+
+
+def test_interrupt_exits_130(run, checkpoint, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rankwise.cli.loading.probe", interrupted)
+    assert run("probe", checkpoint).exit_code == 130

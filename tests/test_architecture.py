@@ -1,0 +1,125 @@
+"""The order of the files is the order in which data flows: nothing imports what stands after it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rankwise
+
+PACKAGE = Path(rankwise.__file__).parent
+
+# A folder stands for all its modules.
+ORDER = [
+    "errors",
+    "atomic",
+    "unfold",
+    "spectrum",
+    "free_energy",
+    "evbmf",
+    "metrics",
+    "parallel",
+    "tensors",
+    "files",
+    "weights",
+    "effective",
+    "results",
+    "measure",
+    "alignment",
+    "changes",
+    "show",
+    "diff",
+    "probe_result",
+    "probe",
+    "explain",
+    "__init__",
+    "cli",
+    "__main__",
+]
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def place(module):
+    """The position in ORDER of a dotted name below the package."""
+    return ORDER.index(module.split(".")[0])
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rankwise":
+            inner = (node.module or "").removeprefix("rankwise").lstrip(".")
+            yield from [inner] if inner else [alias.name for alias in node.names]
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "rankwise":
+                    yield alias.name.removeprefix("rankwise").lstrip(".") or "__init__"
+
+
+def test_the_list_is_complete():
+    found = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in modules()}
+    assert found == set(ORDER)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_imports_what_stands_after_it(path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for imported in imports_of(path):
+        inside = imported.split(".")[0] == own and path.parent != PACKAGE
+        assert inside or place(imported) < place(own), f"{own} imports {imported}"
+
+
+def test_folders_have_no_cycles():
+    for folder in ("files", "show", "cli"):
+        graph = {
+            path.stem: {
+                name.split(".")[1]
+                for name in imports_of(path)
+                if name.startswith(f"{folder}.") and name.count(".") >= 1
+            }
+            for path in (PACKAGE / folder).glob("*.py")
+        }
+        while graph:
+            free = {name for name, needs in graph.items() if not needs & graph.keys()}
+            assert free, f"a cycle among {sorted(graph)}"
+            graph = {name: needs for name, needs in graph.items() if name not in free}
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
+def test_importing_needs_only_torch_and_numpy():
+    """Third-party modules beside those that `import torch` brings are none."""
+    code = (
+        "import sys, torch, numpy\nbefore = {m.split('.')[0] for m in sys.modules}\n"
+        "import rankwise\nafter = {m.split('.')[0] for m in sys.modules}\n"
+        "print(sorted(after - before - set(sys.stdlib_module_names)))"
+    )
+    assert run(code).stdout.strip() == "['rankwise']"
+
+
+def test_the_core_works_without_any_extra():
+    code = (
+        "import sys\n"
+        "for name in ('rich', 'typer', 'click', 'pandas', 'safetensors', 'onnx', 'scipy'):\n"
+        "    sys.modules[name] = None\n"
+        "import torch, rankwise\n"
+        "found = rankwise.probe(torch.nn.Linear(20, 10))\n"
+        "print(found)\n"
+        "try:\n    found.to_frame()\n"
+        "except rankwise.MissingExtraError as error:\n    print(error)"
+    )
+    assert "pip install 'rankwise[frame]'" in run(code).stdout
+
+
+def test_exported_names():
+    assert rankwise.__all__ == sorted(rankwise.__all__)
+    for name in rankwise.__all__:
+        assert hasattr(rankwise, name)
+        if name != "__version__":
+            assert ">>>" in getattr(rankwise, name).__doc__, f"{name} has no example"
