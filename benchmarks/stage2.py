@@ -40,7 +40,7 @@ def _row(network: str, count: int) -> tuple[str, ...]:
             "theirs": Metrics(parameters),
             "floor": lambda: _floor(matrices),
         },
-        rounds=3,
+        rounds=5,
     )
     ours, theirs, floor = best["ours"], best["theirs"], best["floor"]
     # The floor runs on one core; side by side on all of them it can't be faster than this.

@@ -4,7 +4,7 @@ import torch
 from scipy.linalg import svdvals
 
 from rankwise import singular_values
-from rankwise.spectrum import exact_spectrum, fast_spectrum
+from rankwise.spectrum import Scratch, exact_spectrum, fast_spectrum, in_float64
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (7, 7), (1, 4), (4, 1), (1, 1), (64, 2000)])
@@ -77,3 +77,23 @@ def test_what_is_no_matrix_is_refused(shape):
 def test_integers_are_refused():
     with pytest.raises(ValueError, match=r"floating tensor .* torch\.int64"):
         singular_values(torch.zeros(2, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_one_copy_serves_both_unfoldings_of_a_convolution(dtype):
+    weight = torch.randn(6, 5, 3, 2).to(dtype)
+    scratch = Scratch()
+    in_float64(torch.full((3, 2, 9), 7.0), scratch)  # leaves something behind
+    copy = in_float64(weight, scratch)
+    assert copy.dtype == torch.float64
+    for axis in (0, 1):
+        matrix = weight.double().movedim(axis, 0).flatten(1).numpy()
+        found = fast_spectrum(copy.movedim(axis, 0)).values
+        np.testing.assert_allclose(found, svdvals(matrix), rtol=1e-10)
+    assert torch.equal(copy.reshape(weight.shape), weight.double())
+
+
+def test_large_convolutions_are_left_as_they_are(monkeypatch):
+    monkeypatch.setattr("rankwise.spectrum.CHUNK", 8)
+    weight = torch.randn(6, 5, 3, 2)
+    assert in_float64(weight, Scratch()) is weight

@@ -84,12 +84,13 @@ def _descending(singular_values: npt.ArrayLike, columns: int) -> Array:
     return s
 
 
-def factorise(weight: Tensor) -> tuple[Spectrum, LowRank]:
+def factorise(weight: Tensor, stored: torch.dtype | None = None) -> tuple[Spectrum, LowRank]:
     """A matrix's spectrum and its low-rank part, by the fastest route that is accurate enough.
 
     Args:
         weight: A floating tensor on any device, whose first dimension gives the matrix's rows; the
             others, taken together, give its columns.
+        stored: The type the numbers come from, where `weight` holds them in a wider one.
 
     Returns:
         The spectrum of the matrix and what EVBMF keeps of it.
@@ -104,7 +105,7 @@ def factorise(weight: Tensor) -> tuple[Spectrum, LowRank]:
     if part.threshold < spectrum.resolution:
         spectrum = exact_spectrum(weight)
         part = evbmf(spectrum.values, columns=spectrum.columns)
-    rounding = _storage_rounding(weight, spectrum)
+    rounding = _storage_rounding(spectrum, stored or weight.dtype)
     if part.threshold < rounding:
         values = np.where(spectrum.values > rounding, spectrum.values, 0.0)
         part = evbmf(values, columns=spectrum.columns)
@@ -113,14 +114,14 @@ def factorise(weight: Tensor) -> tuple[Spectrum, LowRank]:
     return spectrum, part
 
 
-def _storage_rounding(weight: Tensor, spectrum: Spectrum) -> float:
+def _storage_rounding(spectrum: Spectrum, stored: torch.dtype) -> float:
     """Up to what singular value rounding to the stored type can reach.
 
     Rounding errors of a matrix of exactly low rank are larger where its entries are, so that EVBMF
     would find structure in them. Measured over such matrices of every floating type, they stay
     below 1.5·ε‖W‖/√L; noise that a network learned from is far above it.
     """
-    epsilon = torch.finfo(weight.dtype).eps
+    epsilon = torch.finfo(stored).eps
     return 2 * epsilon * spectrum.norm / math.sqrt(len(spectrum.values))
 
 

@@ -14,7 +14,7 @@ from rankwise import metrics
 from rankwise.errors import NotFiniteError, RankwiseError
 from rankwise.evbmf import LowRank, evbmf, factorise
 from rankwise.results import LayerMetrics, ModeMetrics, Status
-from rankwise.spectrum import Spectrum, exact_spectrum
+from rankwise.spectrum import Scratch, Spectrum, exact_spectrum, in_float64
 from rankwise.tensors import Weight
 from rankwise.unfold import Modes, Unfolding, kind_of, plan
 
@@ -35,14 +35,16 @@ def needs_measuring(weight: Weight, modes: Modes) -> bool:
     return _obstacle(weight, modes) is None
 
 
-def measure(weight: Weight, *, p: float, modes: Modes) -> LayerMetrics:
+def measure(
+    weight: Weight, *, p: float, modes: Modes, scratch: Scratch | None = None
+) -> LayerMetrics:
     """The row of one weight. Whatever goes wrong with its values becomes the row's status."""
     obstacle = _obstacle(weight, modes)
     if obstacle is not None:
         return _row(weight, *obstacle)
     try:
         with torch.no_grad():
-            return _measured(weight, weight.load(), p, modes)
+            return _measured(weight, weight.load(), p, modes, scratch or Scratch())
     except NotFiniteError as error:
         return _row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
@@ -70,21 +72,26 @@ def _obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
     return None
 
 
-def _measured(weight: Weight, tensor: Tensor, p: float, modes: Modes) -> LayerMetrics:
+def _measured(
+    weight: Weight, tensor: Tensor, p: float, modes: Modes, scratch: Scratch
+) -> LayerMetrics:
     found: list[ModeMetrics] = []
     spectrum = None
+    stored, tensor = tensor.dtype, in_float64(tensor, scratch)
     for unfolding in unfoldings(weight, modes):
-        spectrum, part = _factorised(tensor.movedim(unfolding.axis, 0), unfolding)
+        spectrum, part = _factorised(tensor.movedim(unfolding.axis, 0), unfolding, stored)
         found += (_mode(mode, unfolding, spectrum, part, p) for mode in unfolding.modes)
     if spectrum is None:
         raise ValueError("Expected a weight with an unfolding; check `needs_measuring` first.")
     return _summarised(weight, found, min(spectrum.norm, sys.float_info.max))
 
 
-def _factorised(tensor: Tensor, unfolding: Unfolding) -> tuple[Spectrum, LowRank]:
+def _factorised(
+    tensor: Tensor, unfolding: Unfolding, stored: torch.dtype
+) -> tuple[Spectrum, LowRank]:
     """The factors of a weight, or of the larger one that a product of thin factors stands for."""
     if tensor.numel() == unfolding.rows * unfolding.columns:
-        return factorise(tensor)
+        return factorise(tensor, stored)
     values = np.zeros(unfolding.rows)
     thin = exact_spectrum(tensor)
     values[: len(thin.values)] = thin.values

@@ -19,7 +19,7 @@ from rankwise.measure import measure, needs_measuring, unfoldings
 from rankwise.parallel import Task, run_tasks
 from rankwise.probe_result import Probe
 from rankwise.results import LayerMetrics
-from rankwise.spectrum import CHUNK
+from rankwise.spectrum import CHUNK, Scratch
 from rankwise.tensors import Weight
 from rankwise.unfold import Modes
 from rankwise.weights import Target, weights_of
@@ -138,8 +138,10 @@ def _measure_all(
     mapped: bool,
 ) -> list[LayerMetrics]:
     loading = threading.Lock()  # readers need not be thread-safe, and mapped files load in no time
+    own = threading.local()  # each thread's scratch memory, gone with the probe
 
     def run(weight: Weight) -> LayerMetrics:
+        own.scratch = getattr(own, "scratch", None) or Scratch()
         loaded: list[Tensor] = []
 
         def load() -> Tensor:
@@ -147,7 +149,8 @@ def _measure_all(
                 loaded.append(weight.load())
             return loaded[0]
 
-        row = measure(dataclasses.replace(weight, load=load), p=p, modes=modes)
+        locked = dataclasses.replace(weight, load=load)
+        row = measure(locked, p=p, modes=modes, scratch=own.scratch)
         if mapped and loaded:
             release(loaded[0])
             if loaded[0].nbytes > _WORTH_TRIMMING:
@@ -177,5 +180,8 @@ def _needs(weight: Weight, modes: Modes) -> tuple[float, int, bool]:
     sides = [(u.rows, u.columns) for u in unfoldings(weight, modes)]
     # A Gram matrix takes L²M/2 multiplications, its eigenvalues 4L³/3 at a third of the speed.
     cost = math.fsum(rows * rows * (columns / 2 + 4 * rows) for rows, columns in sides)
-    largest = max(2 * 8 * rows * rows + min(8 * rows * columns, CHUNK) for rows, columns in sides)
+    largest = max(
+        16 * rows * rows + 8 * min(rows * columns, max(CHUNK // 8, rows * rows // 2))
+        for rows, columns in sides
+    )
     return cost, largest + math.prod(weight.shape) * weight.dtype.itemsize, weight.alone

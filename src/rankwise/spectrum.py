@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,7 +21,15 @@ from torch import Tensor
 
 from rankwise.errors import NotFiniteError
 
-__all__ = ["CHUNK", "Spectrum", "exact_spectrum", "fast_spectrum", "singular_values"]
+__all__ = [
+    "CHUNK",
+    "Scratch",
+    "Spectrum",
+    "exact_spectrum",
+    "fast_spectrum",
+    "in_float64",
+    "singular_values",
+]
 
 Array = npt.NDArray[np.float64]
 
@@ -32,6 +40,8 @@ _GRAM_RESOLUTION = 3e-4
 CHUNK = 32 << 20
 # Where float64 linear algebra exists; MPS, among others, has none.
 _FLOAT64_DEVICES = {"cuda"}
+# From this size on torch's eigenvalues come faster than numpy's, below it they come slower.
+_TORCH_IS_FASTER = 2048
 # A sum of squares outside of this range may have lost small or large entries on the way.
 _SAFE_TRACE = (1e-200, 1e200)
 
@@ -109,6 +119,35 @@ def exact_spectrum(weight: Tensor) -> Spectrum:
     return _spectrum(values, columns, scale, resolution)
 
 
+class Scratch:
+    """Memory for one float64 copy at a time: asking the system for it anew costs more than filling.
+
+    What `in_float64` made before is overwritten by what it makes next.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = torch.empty(0, dtype=torch.float64)
+
+    def take(self, shape: Sequence[int]) -> Tensor:
+        """An uninitialised float64 tensor."""
+        size = math.prod(shape)
+        if self._buffer.numel() < size:
+            self._buffer = torch.empty(size, dtype=torch.float64)
+        return self._buffer[:size].view(shape)
+
+
+def in_float64(weight: Tensor, scratch: Scratch) -> Tensor:
+    """A float64 copy of a small convolution that lies so that both its unfoldings are views.
+
+    The kernel's positions come before the input channels then. Larger weights, and matrices, are
+    better converted block by block, and come back as they are.
+    """
+    if weight.ndim < 3 or 8 * weight.numel() > CHUNK or weight.device.type != "cpu":
+        return weight
+    channels_last = weight.detach().flatten(2).transpose(1, 2)  # (out, kernel, in)
+    return scratch.take(channels_last.shape).copy_(channels_last).transpose(1, 2)
+
+
 def _spectrum(values: Array, columns: int, scale: float, resolution: float) -> Spectrum:
     with np.errstate(over="ignore"):
         values = scale * values
@@ -150,7 +189,10 @@ def _blocks(weight: Tensor, scale: float) -> Iterator[Array | Tensor]:
     weight = weight.detach()
     rows, columns = _sides(weight)
     axis = 1 if rows <= columns else 0  # the one to cut along
-    step = max(1, CHUNK // (8 * weight.numel() // weight.shape[axis]))
+    # At least half as many columns as rows: adding up many large products would cost too much.
+    step = max(
+        1, max(CHUNK // 8, min(rows, columns) ** 2 // 2) * weight.shape[axis] // weight.numel()
+    )
     for start in range(0, weight.shape[axis], step):
         block = _float64(weight.narrow(axis, start, min(step, weight.shape[axis] - start)), scale)
         yield block if axis else block.T
@@ -160,15 +202,17 @@ def _float64(block: Tensor, scale: float) -> Array | Tensor:
     """A block as a float64 matrix: where it lives if it can be worked on there, else in numpy."""
     if block.device.type not in _FLOAT64_DEVICES:
         block = block.cpu()
-    matrix = block.to(torch.float64, memory_format=torch.contiguous_format).flatten(1)
+    # Columns may stand in any order, so they are taken as they lie in memory: no copy is needed.
+    by_stride = sorted(range(1, block.ndim), key=block.stride, reverse=True)
+    matrix = block.permute(0, *by_stride).to(torch.float64).flatten(1)
     if scale != 1.0:
         matrix = matrix / scale
     return matrix if block.device.type in _FLOAT64_DEVICES else matrix.numpy()
 
 
 def _eigenvalues(gram: Array | Tensor) -> Array:
-    if isinstance(gram, Tensor):
-        return torch.linalg.eigvalsh(gram).cpu().numpy()
+    if isinstance(gram, Tensor) or len(gram) >= _TORCH_IS_FASTER:
+        return torch.linalg.eigvalsh(torch.as_tensor(gram)).cpu().numpy()
     return np.linalg.eigvalsh(gram).astype(np.float64, copy=False)
 
 

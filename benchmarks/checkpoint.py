@@ -28,7 +28,7 @@ def run() -> str:
     except FileNotFoundError as error:
         return f"Not measured here: {error}."
     model = _module({name: w for name, w in load_file(path).items() if w.is_floating_point()})
-    with threads(1), _quiet():
+    with threads(1), quiet():
         plain = best_of(
             {
                 "ours": lambda: rankwise.probe(path),
@@ -76,7 +76,7 @@ def _analyze(model: nn.Module, **options: bool) -> Sized:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
