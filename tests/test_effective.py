@@ -46,6 +46,13 @@ def test_old_weight_norm_is_probed_as_it_acts(dim):
     assert found.parameters == 16 * 8 * 9 + weight.shape[dim] + 4
 
 
+def test_parts_stay_apart_where_the_whole_is_stored_too():
+    state = {**old_weight_norm_state(planted(16, 8)), "conv.weight": planted(16, 8)}
+    found = rankwise.probe(state)
+    assert sorted(layer.name for layer in found.layers) == sorted(state)
+    assert {layer.name for layer in found.probed} == {"conv.weight", "conv.weight_v"}
+
+
 @pytest.mark.parametrize("as_state_dict", [False, True])
 def test_weight_norm_parametrization(as_state_dict):
     model = nn.Sequential(nn.Conv2d(8, 16, 3))

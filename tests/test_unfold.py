@@ -72,6 +72,8 @@ def test_unfold_of_channels_last_is_the_same_matrix():
         ("lstm.weight_hh_l1_reverse", (400, 100), "recurrent"),
         ("cell.weight_hh", (400, 100), "recurrent"),
         ("attn.in_proj_weight", (192, 64), "attention"),
+        ("vit.pos_embed", (1, 197, 768), "embedding"),
+        ("patch_embed.proj.weight", (768, 3, 16, 16), "conv2d"),
         ("conv.weight", (8, 4, 3), "conv1d"),
         ("conv.weight", (8, 4, 3, 3), "conv2d"),
         ("conv.weight", (8, 4, 3, 3, 3), "conv3d"),

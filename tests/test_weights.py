@@ -69,6 +69,14 @@ def test_compiled_models_have_their_own_names():
     assert found.source == "Sequential"
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_models():
+    model = small_model()
+    found = rankwise.probe(torch.jit.script(model))
+    assert found["0.weight"].quality == rankwise.probe(model)["0.weight"].quality
+    assert len(found.layers) == len(model.state_dict())
+
+
 @pytest.fixture
 def process_group(tmp_path):
     torch.distributed.init_process_group(

@@ -3,11 +3,14 @@
 from rankwise.changes import LayerChange
 from rankwise.diff import ProbeDiff
 from rankwise.errors import (
+    ArgumentError,
     CheckpointError,
     MissingExtraError,
     NotFiniteError,
     ProbeMismatchError,
     RankwiseError,
+    TargetError,
+    UnknownLayerError,
     UnsafeFileError,
 )
 from rankwise.evbmf import LowRank, evbmf, low_rank
@@ -27,6 +30,7 @@ from rankwise.spectrum import singular_values
 from rankwise.unfold import Unfolding, kind_of, plan, unfold
 
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "LayerChange",
     "LayerMetrics",
@@ -40,7 +44,9 @@ __all__ = [
     "Progress",
     "RankwiseError",
     "Status",
+    "TargetError",
     "Unfolding",
+    "UnknownLayerError",
     "UnsafeFileError",
     "__version__",
     "condition",

@@ -77,7 +77,7 @@ class ProbeDiff(Changes):
             width: In terminal columns; None for as wide as needed.
 
         Raises:
-            ValueError: If `sort` or `top` is none of these.
+            ArgumentError: If `sort` or `top` is none of these.
         """
         table = join(change_lines(self, sort=sort, top=top, width=width))
         verdict = format_verdict(self, width=width)

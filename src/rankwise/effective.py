@@ -47,8 +47,8 @@ def combine(weights: Sequence[Weight]) -> list[Weight]:
         ):
             if weight.obstacle is None and weight.name not in merged:
                 found = rule(weight, named)
-                if found is None:
-                    continue
+                if found is None or (found[0].name in named and found[0].name != weight.name):
+                    continue  # no rule for it, or the whole is stored as well
                 whole, parts = found
                 rows.append(whole)
                 merged.update({part.name: whole.name for part in parts})

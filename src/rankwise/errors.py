@@ -1,19 +1,25 @@
 """What rankwise raises on purpose.
 
 RankwiseError
+├── ArgumentError            (also a ValueError) an argument out of its range
 ├── CheckpointError          a file or mapping that can't be read as weights
 │   └── UnsafeFileError      reading it would run code, or leave its folder
 ├── MissingExtraError        an optional package is needed for this
 ├── NotFiniteError           a matrix with NaN or infinity in it
-└── ProbeMismatchError       two probes that have nothing to compare
+├── ProbeMismatchError       two probes that have nothing to compare
+├── TargetError              (also a TypeError) a thing that holds no weights
+└── UnknownLayerError        (also a KeyError) a name that no layer has
 """
 
 __all__ = [
+    "ArgumentError",
     "CheckpointError",
     "MissingExtraError",
     "NotFiniteError",
     "ProbeMismatchError",
     "RankwiseError",
+    "TargetError",
+    "UnknownLayerError",
     "UnsafeFileError",
 ]
 
@@ -28,6 +34,19 @@ class RankwiseError(Exception):
         ... except rankwise.RankwiseError as error:
         ...     print(error)
         no-such-file.pt: no such file or folder.
+    """
+
+
+class ArgumentError(RankwiseError, ValueError):
+    """An argument is out of its range; the message says what was expected and what was given.
+
+    Example:
+        >>> import torch, rankwise
+        >>> try:
+        ...     rankwise.probe({"w": torch.ones(2, 2)}, p=0)
+        ... except rankwise.ArgumentError as error:
+        ...     print(error)
+        Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got 0.
     """
 
 
@@ -89,3 +108,32 @@ class ProbeMismatchError(RankwiseError):
         >>> issubclass(rankwise.ProbeMismatchError, rankwise.RankwiseError)
         True
     """
+
+
+class TargetError(RankwiseError, TypeError):
+    """What was to be probed is neither a module, nor a mapping of tensors, nor a path.
+
+    Example:
+        >>> import rankwise
+        >>> try:
+        ...     rankwise.probe(3)
+        ... except rankwise.TargetError as error:
+        ...     print(error)
+        Expected a module, a mapping of tensors or a path, got int.
+    """
+
+
+class UnknownLayerError(RankwiseError, KeyError):
+    """No layer of a probe has this name.
+
+    Example:
+        >>> import torch, rankwise
+        >>> try:
+        ...     rankwise.probe({"w": torch.ones(2, 2)})["v"]
+        ... except rankwise.UnknownLayerError as error:
+        ...     print(error)
+        No layer is named 'v'; `layers` lists them all.
+    """
+
+    def __str__(self) -> str:
+        return f"No layer is named {self.args[0]!r}; `layers` lists them all."

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rankwise.errors import ArgumentError
 from rankwise.free_energy import FreeEnergy
 from rankwise.spectrum import Array, Spectrum, exact_spectrum, fast_spectrum
 
@@ -52,7 +53,7 @@ def evbmf(singular_values: npt.ArrayLike, *, columns: int) -> LowRank:
         The shrunk singular values d_i of the low-rank part, and the noise.
 
     Raises:
-        ValueError: If a value is negative or not finite, or if there are more than `columns`.
+        ArgumentError: If a value is negative or not finite, or if there are more than `columns`.
 
     Example:
         A rank-1 matrix without noise is its own low-rank part:
@@ -75,9 +76,11 @@ def evbmf(singular_values: npt.ArrayLike, *, columns: int) -> LowRank:
 def _descending(singular_values: npt.ArrayLike, columns: int) -> Array:
     s = np.sort(np.asarray(singular_values, dtype=np.float64).reshape(-1))[::-1]
     if not np.isfinite(s).all() or (s < 0).any():
-        raise ValueError("Expected finite, non-negative singular values; check the matrix first.")
+        raise ArgumentError(
+            "Expected finite, non-negative singular values; check the matrix."
+        )
     if len(s) > columns:
-        raise ValueError(
+        raise ArgumentError(
             f"Expected at most columns={columns} singular values, got {len(s)}; "
             "`columns` is the matrix's larger side."
         )
@@ -132,6 +135,7 @@ def _noise_of_the_living(matrix: Tensor, part: LowRank) -> LowRank:
     without a minimum: it falls for ever as σ² → 0, and noise in the living rows would pass for
     structure.
     """
+    matrix = matrix.detach().cpu().to(torch.float64)  # the smallest types can't be compared
     rows, columns = (matrix != 0).any(dim=1), (matrix != 0).any(dim=0)
     if bool(rows.all()) and bool(columns.all()):
         return part
@@ -151,7 +155,7 @@ def low_rank(matrix: Tensor) -> Tensor:
         A tensor of the same shape, dtype and device.
 
     Raises:
-        ValueError: If `matrix` is not a 2-D floating tensor.
+        ArgumentError: If `matrix` is not a 2-D floating tensor.
         NotFiniteError: If it holds NaN or infinity.
 
     Example:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from rankwise.errors import ArgumentError
 from rankwise.show.columns import wrap
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def explain(metric: str | None = None, *, width: int | None = 80) -> str:
         width: Where to break lines; None for never.
 
     Raises:
-        ValueError: If there is no such figure.
+        ArgumentError: If there is no such figure.
 
     Example:
         >>> print(explain("coverage"))
@@ -246,7 +247,7 @@ def _find(metric: str) -> str:
         return name
     close = get_close_matches(name, EXPLANATIONS, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    raise ValueError(
+    raise ArgumentError(
         f"There is no metric {metric!r}.{hint} Choose one of: {', '.join(EXPLANATIONS)}."
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from rankwise.errors import ArgumentError
 from rankwise.evbmf import LowRank
 from rankwise.spectrum import Spectrum, singular_values
 from rankwise.unfold import unfold
@@ -159,7 +160,7 @@ def theorem_rate_bound(weight: Tensor, gradient: Tensor) -> float:
         The bound, 0 or more, possibly infinite.
 
     Raises:
-        ValueError: If the shapes differ or have fewer than two dimensions.
+        ArgumentError: If the shapes differ or have fewer than two dimensions.
         NotFiniteError: If either holds NaN or infinity.
 
     Example:
@@ -169,7 +170,7 @@ def theorem_rate_bound(weight: Tensor, gradient: Tensor) -> float:
         8.0
     """
     if weight.shape != gradient.shape or weight.ndim < 2:
-        raise ValueError(
+        raise ArgumentError(
             "Expected a weight and a gradient of one shape with two or more dimensions, "
             f"got {tuple(weight.shape)} and {tuple(gradient.shape)}."
         )

@@ -14,6 +14,7 @@ from functools import partial
 from torch import Tensor
 
 from rankwise.effective import combine, mark_ties, split_stacks
+from rankwise.errors import ArgumentError
 from rankwise.files.pages import release, trim
 from rankwise.measure import measure, needs_measuring, unfoldings
 from rankwise.parallel import Task, run_tasks
@@ -84,7 +85,7 @@ def probe(
 
     Raises:
         CheckpointError: If the target can't be read as weights.
-        ValueError: If an option is out of range.
+        ArgumentError: If an option is out of range.
 
     Example:
         >>> import torch, rankwise
@@ -95,9 +96,9 @@ def probe(
         5.0
     """
     if not (isinstance(p, int | float) and 0 < p < math.inf):
-        raise ValueError(f"Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got {p!r}.")
+        raise ArgumentError(f"Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got {p!r}.")
     if modes not in ("both", "input", "output"):
-        raise ValueError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
+        raise ArgumentError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
     source = weights_of(target, key=key)
     stored = combine(source.tensors)
     chosen = _filtered(split_stacks(stored) if split else stored, include, exclude)

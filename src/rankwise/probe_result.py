@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.atomic import write_bytes
 from rankwise.diff import ProbeDiff, compare
-from rankwise.errors import CheckpointError, MissingExtraError, ProbeMismatchError
+from rankwise.errors import (
+    CheckpointError,
+    MissingExtraError,
+    ProbeMismatchError,
+    UnknownLayerError,
+)
 from rankwise.files.printable import printable
 from rankwise.metrics import network_quality
 from rankwise.results import LayerMetrics, Status
@@ -85,7 +90,7 @@ class Probe:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise KeyError(name)
+        raise UnknownLayerError(name)
 
     def table(self, *, sort: str | None = None, top: int | None = None, width: int = 80) -> str:
         """The probed layers as text, then the summary and what was skipped.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rankwise.errors import NotFiniteError
+from rankwise.errors import ArgumentError, NotFiniteError
 
 __all__ = [
     "CHUNK",
@@ -77,7 +77,7 @@ def singular_values(matrix: Tensor) -> Array:
         min(rows, columns) values, descending.
 
     Raises:
-        ValueError: If `matrix` is not a 2-D floating tensor.
+        ArgumentError: If `matrix` is not a 2-D floating tensor.
         NotFiniteError: If it holds NaN or infinity.
 
     Example:
@@ -86,7 +86,7 @@ def singular_values(matrix: Tensor) -> Array:
         array([4., 3.])
     """
     if matrix.ndim != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"Expected a 2-D tensor, got {matrix.ndim} dimensions; see rankwise.unfold."
         )
     return exact_spectrum(matrix).values
@@ -158,7 +158,7 @@ def _spectrum(values: Array, columns: int, scale: float, resolution: float) -> S
 
 def _sides(weight: Tensor) -> tuple[int, int]:
     if weight.ndim < 2 or weight.numel() == 0 or not weight.is_floating_point():
-        raise ValueError(
+        raise ArgumentError(
             "Expected a floating tensor of two or more dimensions that is not empty, "
             f"got shape {tuple(weight.shape)} of {weight.dtype}."
         )

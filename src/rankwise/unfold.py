@@ -10,6 +10,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from rankwise.errors import ArgumentError
+
 __all__ = ["Modes", "Unfolding", "kind_of", "plan", "unfold"]
 
 Modes = Literal["both", "input", "output"]
@@ -69,7 +71,7 @@ def plan(
 
 def _candidates(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Iterator[Unfolding]:
     if modes not in ("both", "input", "output"):
-        raise ValueError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
+        raise ArgumentError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
     wanted = ("input", "output") if modes == "both" else (modes,)
     if len(shape) == 2:
         yield Unfolding(("matrix",), 0, min(shape), max(shape))
@@ -112,15 +114,9 @@ def kind_of(name: str, shape: tuple[int, ...]) -> str:
     """
     if len(shape) < 2:
         return "scalar" if not shape else "vector"
+    if _EMBEDDING.search(name) and len(shape) < 4:
+        return "embedding"
     if len(shape) == 2:
-        for pattern, kind in (
-            (_RECURRENT, "recurrent"),
-            (_ATTENTION, "attention"),
-            (_EMBEDDING, "embedding"),
-        ):
-            if pattern.search(name):
-                return kind
-        return "linear"
-    if len(shape) > 5:
-        return "tensor"
-    return f"conv{len(shape) - 2}d"
+        named = ((_RECURRENT, "recurrent"), (_ATTENTION, "attention"))
+        return next((kind for pattern, kind in named if pattern.search(name)), "linear")
+    return f"conv{len(shape) - 2}d" if len(shape) < 6 else "tensor"

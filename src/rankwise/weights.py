@@ -15,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd as _Convolution
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from rankwise.errors import TargetError
 from rankwise.files import open_weights
 from rankwise.files.nesting import select
 from rankwise.tensors import Weight, Weights
@@ -38,7 +39,7 @@ def weights_of(target: Target, *, key: str | None = None) -> Weights:
     elif isinstance(target, str | os.PathLike):
         weights = open_weights(target, key=key)
     else:
-        raise TypeError(
+        raise TargetError(
             f"Expected a module, a mapping of tensors or a path, got {type(target).__name__}."
         )
     return dataclasses.replace(weights, tensors=_stripped(weights.tensors))
@@ -61,12 +62,16 @@ def _module_tensors(module: nn.Module) -> Iterator[Weight]:
         for name, chain in _parametrizations(part):
             wholes[f"{prefix}parametrizations.{name}"] = prefix + name
             yield _parametrized(prefix + name, chain)
-        for name, tensor in (*part._parameters.items(), *part._buffers.items()):
-            if tensor is not None:
-                weight = described(prefix + name, tensor, _kind(part))
-                whole = next((w for stem, w in wholes.items() if path.startswith(stem)), None)
-                merged = None if whole is None else ("merged", f"part of {whole}")
-                yield dataclasses.replace(weight, obstacle=merged or weight.obstacle)
+        whole = next((n for stem, n in wholes.items() if prefix.startswith(f"{stem}.")), None)
+        merged = None if whole is None else ("merged", f"part of {whole}")
+        for name, tensor in _own_tensors(part):
+            weight = described(prefix + name, tensor, _kind(part))
+            yield dataclasses.replace(weight, obstacle=merged or weight.obstacle)
+
+
+def _own_tensors(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from part.named_parameters(recurse=False, remove_duplicate=False)
+    yield from part.named_buffers(recurse=False, remove_duplicate=False)
 
 
 def _parametrizations(part: nn.Module) -> list[tuple[str, nn.Module]]:

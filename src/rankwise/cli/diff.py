@@ -9,6 +9,7 @@ from rankwise.cli.console import print_lines, print_text, stdout_console, table_
 from rankwise.cli.loading import ProbeOptions, is_saved_probe, load
 from rankwise.cli.output import STDOUT, check_targets, write
 from rankwise.diff import ProbeDiff
+from rankwise.errors import ArgumentError
 from rankwise.probe_result import Probe
 from rankwise.show.changes import DIFF_SORTS, change_lines, format_verdict
 from rankwise.show.columns import wrap
@@ -56,12 +57,12 @@ def load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
     """Both probes; weights beside a saved probe are probed with the exponent that one has.
 
     Raises:
-        ValueError: If two saved probes have different exponents.
+        ArgumentError: If two saved probes have different exponents.
     """
     saved = {path: load(path, ProbeOptions()) for path in (before, after) if is_saved_probe(path)}
     exponents = {probe.p for probe in saved.values()}
     if len(exponents) > 1:
-        raise ValueError(
+        raise ArgumentError(
             f"{before} has p = {saved[before].p:g} and {after} p = {saved[after].p:g}: "
             "their figures can't be compared. Probe both with the same --p."
         )

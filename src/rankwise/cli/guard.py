@@ -59,7 +59,7 @@ def exit_code(command: Callable[[], Any]) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read stdout has left (`| head`) and wants no message
         return FAILED
-    except (RankwiseError, ValueError, OSError, ClickError) as error:
+    except (RankwiseError, OSError, ClickError) as error:
         print(f"rankwise: {_sentence(error)}", file=sys.stderr, flush=True)
         return FAILED
     return code if isinstance(code, int) else 0

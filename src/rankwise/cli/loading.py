@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 from rankwise.cli.progress import ProgressBar
+from rankwise.errors import ArgumentError
 from rankwise.probe import probe
 from rankwise.probe_result import Probe
 
@@ -45,11 +46,11 @@ def load(path: Path, options: ProbeOptions) -> Probe:
 
     Raises:
         RankwiseError: If the path can't be read as either.
-        ValueError: If options are given that a saved probe can't follow any more.
+        ArgumentError: If options are given that a saved probe can't follow any more.
     """
     if is_saved_probe(path):
         if options.given:
-            raise ValueError(
+            raise ArgumentError(
                 f"{path} is a saved probe, which {', '.join(options.given)} can't change any more; "
                 "give the weights instead."
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankwise.atomic import write_bytes
-from rankwise.errors import MissingExtraError
+from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.files.printable import printable
 from rankwise.results import LayerMetrics
 
@@ -59,18 +59,20 @@ def check_targets(targets: Sequence[str], sources: Sequence[Path]) -> None:
     """See that outputs can be written, before the work is done, and destroy no input.
 
     Raises:
-        ValueError: If two outputs are one, an output is an input, or its folder is missing.
+        ArgumentError: If two outputs are one, an output is an input, or its folder is missing.
     """
     if len(set(targets)) < len(targets):
-        raise ValueError("Two outputs can't go to the same place; give each its own.")
+        raise ArgumentError("Two outputs can't go to the same place; give each its own.")
     for target in targets:
         path = Path(target)
         if target == STDOUT:
             continue
         if any(path.exists() and source.exists() and path.samefile(source) for source in sources):
-            raise ValueError(f"{target} is read from; it would be overwritten. Give another name.")
+            raise ArgumentError(
+                f"{target} is an input; it would be overwritten. Give another name."
+            )
         if not path.parent.is_dir():
-            raise ValueError(f"{target}: there is no folder {path.parent}.")
+            raise ArgumentError(f"{target}: there is no folder {path.parent}.")
 
 
 def write(target: str, content: bytes) -> None:

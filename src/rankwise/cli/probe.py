@@ -19,6 +19,7 @@ from rankwise.cli.output import (
     parquet_bytes,
     write,
 )
+from rankwise.errors import ArgumentError
 from rankwise.files.printable import printable
 from rankwise.probe_result import Probe
 from rankwise.results import LayerMetrics
@@ -162,10 +163,10 @@ def format_failure(quality: float | None, threshold: float) -> str:
 
 def _check_threshold(threshold: float | None) -> None:
     if threshold is not None and not 0 <= threshold <= math.pi / 2:
-        raise ValueError(f"--fail-under must lie between 0 and 1.571 (π/2), not {threshold:g}.")
+        raise ArgumentError(f"--fail-under must lie between 0 and 1.571 (π/2), not {threshold:g}.")
 
 
 def _check_parquet_target(target: str) -> None:
     if target == STDOUT:
-        raise ValueError("Parquet can't go to stdout; give --parquet a file.")
+        raise ArgumentError("Parquet can't go to stdout; give --parquet a file.")
     check_parquet()

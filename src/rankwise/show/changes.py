@@ -33,7 +33,7 @@ def change_lines(
     """The table of the layers that changed, as lines of cells with their tones.
 
     Raises:
-        ValueError: If `sort` or `top` can't be met.
+        ArgumentError: If `sort` or `top` can't be met.
     """
     check_view(DIFF_SORTS, sort, top)
     changed = [change for change in diff.changes if _shown(change)]

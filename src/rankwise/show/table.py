@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from rankwise.errors import ArgumentError
 from rankwise.files.printable import printable
 from rankwise.show.columns import Cell, Column, align, bar, join
 from rankwise.show.summary import count, format_skipped, format_summary, lifted, percent
@@ -50,7 +51,7 @@ def format_table(
         width: In terminal columns; None for as wide as needed, without bars.
 
     Raises:
-        ValueError: If `sort` or `top` is none of these.
+        ArgumentError: If `sort` or `top` is none of these.
 
     Example:
         >>> import torch, rankwise
@@ -71,7 +72,7 @@ def ordered(
     """Items sorted by one of `keys`, those without a value last, and cut to the first `top`.
 
     Raises:
-        ValueError: If `sort` is none of the keys or `top` is below 1.
+        ArgumentError: If `sort` is none of the keys or `top` is below 1.
     """
     check_view(keys, sort, top)
     if sort is None:
@@ -88,13 +89,13 @@ def check_view(keys: Mapping[str, object], sort: str | None, top: int | None) ->
     """See that a table can be shown so, before the work behind it is done.
 
     Raises:
-        ValueError: If `sort` is none of the keys or `top` is below 1.
+        ArgumentError: If `sort` is none of the keys or `top` is below 1.
     """
     if sort is not None and sort.removeprefix("-") not in keys:
         choices = ", ".join(sorted(keys))
-        raise ValueError(f"sort must be one of {choices} ('-' in front reverses), not {sort!r}.")
+        raise ArgumentError(f"sort must be one of {choices} ('-' in front reverses), not {sort!r}.")
     if top is not None and top < 1:
-        raise ValueError(f"top must be 1 or more, not {top}.")
+        raise ArgumentError(f"top must be 1 or more, not {top}.")
 
 
 def table_lines(
