@@ -18,7 +18,7 @@ def threads(request):
 
 def tasks_of(function, number, **needs):
     return [
-        Task(lambda i=i: function(i), needs.get("cost", i), needs.get("memory", 1))
+        Task(lambda _, i=i: function(i), needs.get("cost", i), needs.get("memory", 1))
         for i in range(number)
     ]
 
@@ -80,8 +80,15 @@ def test_large_tasks_run_on_the_calling_thread(threads):
 def test_tasks_that_must_run_alone_keep_one_order(threads):
     order = []
     tasks = [
-        Task(lambda i=i: order.append(i), cost, 1, alone=True)
+        Task(lambda _, i=i: order.append(i), cost, 1, alone=True)
         for i, cost in enumerate([1, 5, 5, 3])
     ]
     run_tasks(tasks)
     assert order == [1, 2, 3, 0]
+
+
+def test_tasks_are_told_how_many_run_at_once(threads):
+    small = run_tasks([Task(lambda crowd: crowd, 1, 1) for _ in range(5)])
+    large = run_tasks([Task(lambda crowd: crowd, 1, parallel._BUDGET) for _ in range(5)])
+    assert set(small) == {threads}
+    assert set(large) == {1}

@@ -220,6 +220,11 @@ def test_threads_do_not_change_the_result(threads):
     expected = rankwise.probe(model)
     try:
         torch.set_num_threads(threads)
-        assert rankwise.probe(model).to_json() == expected.to_json()
+        found, again = rankwise.probe(model), rankwise.probe(model)
     finally:
         torch.set_num_threads(before)
+    assert found.to_json() == again.to_json()  # to the last bit with the same threads
+    for layer, same in zip(found.probed, expected.probed, strict=True):
+        assert layer.rank == same.rank
+        assert layer.stable_rank == pytest.approx(same.stable_rank, rel=1e-12)
+        assert layer.condition == pytest.approx(same.condition, rel=1e-12)

@@ -4,7 +4,7 @@ import torch
 from scipy.linalg import svdvals
 
 from rankwise import singular_values
-from rankwise.spectrum import Scratch, exact_spectrum, fast_spectrum, in_float64
+from rankwise.spectrum import Workspace, exact_spectrum, fast_spectrum, in_float64
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (7, 7), (1, 4), (4, 1), (1, 1), (64, 2000)])
@@ -82,9 +82,9 @@ def test_integers_are_refused():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_one_copy_serves_both_unfoldings_of_a_convolution(dtype):
     weight = torch.randn(6, 5, 3, 2).to(dtype)
-    scratch = Scratch()
-    in_float64(torch.full((3, 2, 9), 7.0), scratch)  # leaves something behind
-    copy = in_float64(weight, scratch)
+    workspace = Workspace()
+    in_float64(torch.full((3, 2, 9), 7.0), workspace)  # leaves something behind
+    copy = in_float64(weight, workspace)
     assert copy.dtype == torch.float64
     for axis in (0, 1):
         matrix = weight.double().movedim(axis, 0).flatten(1).numpy()
@@ -96,4 +96,13 @@ def test_one_copy_serves_both_unfoldings_of_a_convolution(dtype):
 def test_large_convolutions_are_left_as_they_are(monkeypatch):
     monkeypatch.setattr("rankwise.spectrum.CHUNK", 8)
     weight = torch.randn(6, 5, 3, 2)
-    assert in_float64(weight, Scratch()) is weight
+    assert in_float64(weight, Workspace()) is weight
+
+
+@pytest.mark.parametrize("side_by_side", [1, 4])
+@pytest.mark.parametrize("large", [0, 10**9])
+def test_both_libraries_give_the_same_eigenvalues(monkeypatch, side_by_side, large):
+    monkeypatch.setattr("rankwise.spectrum._LARGE", large)
+    matrix = torch.randn(30, 80, dtype=torch.float64)
+    found = fast_spectrum(matrix, Workspace(side_by_side)).values
+    np.testing.assert_allclose(found, svdvals(matrix.numpy()), rtol=1e-10)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 from rankwise.free_energy import FreeEnergy
-from rankwise.spectrum import Array, Spectrum, exact_spectrum, fast_spectrum
+from rankwise.spectrum import Array, Spectrum, Workspace, exact_spectrum, fast_spectrum
 
 __all__ = ["LowRank", "evbmf", "factorise", "low_rank"]
 
@@ -76,9 +76,7 @@ def evbmf(singular_values: npt.ArrayLike, *, columns: int) -> LowRank:
 def _descending(singular_values: npt.ArrayLike, columns: int) -> Array:
     s = np.sort(np.asarray(singular_values, dtype=np.float64).reshape(-1))[::-1]
     if not np.isfinite(s).all() or (s < 0).any():
-        raise ArgumentError(
-            "Expected finite, non-negative singular values; check the matrix."
-        )
+        raise ArgumentError("Expected finite, non-negative singular values; check the matrix.")
     if len(s) > columns:
         raise ArgumentError(
             f"Expected at most columns={columns} singular values, got {len(s)}; "
@@ -87,13 +85,16 @@ def _descending(singular_values: npt.ArrayLike, columns: int) -> Array:
     return s
 
 
-def factorise(weight: Tensor, stored: torch.dtype | None = None) -> tuple[Spectrum, LowRank]:
+def factorise(
+    weight: Tensor, stored: torch.dtype | None = None, workspace: Workspace | None = None
+) -> tuple[Spectrum, LowRank]:
     """A matrix's spectrum and its low-rank part, by the fastest route that is accurate enough.
 
     Args:
         weight: A floating tensor on any device, whose first dimension gives the matrix's rows; the
             others, taken together, give its columns.
         stored: The type the numbers come from, where `weight` holds them in a wider one.
+        workspace: The calling thread's.
 
     Returns:
         The spectrum of the matrix and what EVBMF keeps of it.
@@ -101,7 +102,7 @@ def factorise(weight: Tensor, stored: torch.dtype | None = None) -> tuple[Spectr
     Raises:
         NotFiniteError: If the matrix holds NaN or infinity.
     """
-    spectrum = fast_spectrum(weight)
+    spectrum = fast_spectrum(weight, workspace)
     part = evbmf(spectrum.values, columns=spectrum.columns)
     # What EVBMF looks at lies at the noise's level or above it. Where that is finer than the
     # route resolves, the values below are rounding, not weights.

@@ -14,7 +14,7 @@ from rankwise import metrics
 from rankwise.errors import NotFiniteError, RankwiseError
 from rankwise.evbmf import LowRank, evbmf, factorise
 from rankwise.results import LayerMetrics, ModeMetrics, Status
-from rankwise.spectrum import Scratch, Spectrum, exact_spectrum, in_float64
+from rankwise.spectrum import Spectrum, Workspace, exact_spectrum, in_float64
 from rankwise.tensors import Weight
 from rankwise.unfold import Modes, Unfolding, kind_of, plan
 
@@ -36,7 +36,7 @@ def needs_measuring(weight: Weight, modes: Modes) -> bool:
 
 
 def measure(
-    weight: Weight, *, p: float, modes: Modes, scratch: Scratch | None = None
+    weight: Weight, *, p: float, modes: Modes, workspace: Workspace | None = None
 ) -> LayerMetrics:
     """The row of one weight. Whatever goes wrong with its values becomes the row's status."""
     obstacle = _obstacle(weight, modes)
@@ -44,7 +44,7 @@ def measure(
         return _row(weight, *obstacle)
     try:
         with torch.no_grad():
-            return _measured(weight, weight.load(), p, modes, scratch or Scratch())
+            return _measured(weight, weight.load(), p, modes, workspace or Workspace())
     except NotFiniteError as error:
         return _row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
@@ -73,13 +73,15 @@ def _obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
 
 
 def _measured(
-    weight: Weight, tensor: Tensor, p: float, modes: Modes, scratch: Scratch
+    weight: Weight, tensor: Tensor, p: float, modes: Modes, workspace: Workspace
 ) -> LayerMetrics:
     found: list[ModeMetrics] = []
     spectrum = None
-    stored, tensor = tensor.dtype, in_float64(tensor, scratch)
+    stored, tensor = tensor.dtype, in_float64(tensor, workspace)
     for unfolding in unfoldings(weight, modes):
-        spectrum, part = _factorised(tensor.movedim(unfolding.axis, 0), unfolding, stored)
+        spectrum, part = _factorised(
+            tensor.movedim(unfolding.axis, 0), unfolding, stored, workspace
+        )
         found += (_mode(mode, unfolding, spectrum, part, p) for mode in unfolding.modes)
     if spectrum is None:
         raise ValueError("Expected a weight with an unfolding; check `needs_measuring` first.")
@@ -87,11 +89,11 @@ def _measured(
 
 
 def _factorised(
-    tensor: Tensor, unfolding: Unfolding, stored: torch.dtype
+    tensor: Tensor, unfolding: Unfolding, stored: torch.dtype, workspace: Workspace
 ) -> tuple[Spectrum, LowRank]:
     """The factors of a weight, or of the larger one that a product of thin factors stands for."""
     if tensor.numel() == unfolding.rows * unfolding.columns:
-        return factorise(tensor, stored)
+        return factorise(tensor, stored, workspace)
     values = np.zeros(unfolding.rows)
     thin = exact_spectrum(tensor)
     values[: len(thin.values)] = thin.values

@@ -35,13 +35,13 @@ class Task(Generic[Result]):
     """One piece of work.
 
     Attributes:
-        run: Does it.
+        run: Does it, told how many run at the same time.
         cost: How long it takes, in any unit; the most expensive start first.
         memory: How many bytes it needs while it runs.
         alone: Whether it must run on the calling thread, in order with others of its kind.
     """
 
-    run: Callable[[], Result]
+    run: Callable[[int], Result]
     cost: float
     memory: int
     alone: bool = False
@@ -64,7 +64,7 @@ def run_tasks(
     together = [i for i in order if limited and not _needs_all(tasks[i])]
     with _BLAS_LOCK, _blas_threads(threads):
         for i in alone:
-            results[i] = tasks[i].run()
+            results[i] = tasks[i].run(1)
             on_done(i)
     if together:
         with _BLAS_LOCK, _blas_threads(1), _torch_threads_kept(threads):
@@ -91,7 +91,7 @@ def _run_together(
             while waiting and (not running or used + tasks[waiting[-1]].memory <= _BUDGET):
                 index = waiting.pop()
                 used += tasks[index].memory
-                running[pool.submit(tasks[index].run)] = index
+                running[pool.submit(tasks[index].run, threads)] = index
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 index = running.pop(future)
                 used -= tasks[index].memory

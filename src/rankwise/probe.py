@@ -20,7 +20,7 @@ from rankwise.measure import measure, needs_measuring, unfoldings
 from rankwise.parallel import Task, run_tasks
 from rankwise.probe_result import Probe
 from rankwise.results import LayerMetrics
-from rankwise.spectrum import CHUNK, Scratch
+from rankwise.spectrum import CHUNK, Workspace
 from rankwise.tensors import Weight
 from rankwise.unfold import Modes
 from rankwise.weights import Target, weights_of
@@ -139,10 +139,10 @@ def _measure_all(
     mapped: bool,
 ) -> list[LayerMetrics]:
     loading = threading.Lock()  # readers need not be thread-safe, and mapped files load in no time
-    own = threading.local()  # each thread's scratch memory, gone with the probe
+    own = threading.local()  # each thread's workspace, gone with the probe
 
-    def run(weight: Weight) -> LayerMetrics:
-        own.scratch = getattr(own, "scratch", None) or Scratch()
+    def run(weight: Weight, side_by_side: int) -> LayerMetrics:
+        own.workspace = getattr(own, "workspace", None) or Workspace(side_by_side)
         loaded: list[Tensor] = []
 
         def load() -> Tensor:
@@ -151,7 +151,7 @@ def _measure_all(
             return loaded[0]
 
         locked = dataclasses.replace(weight, load=load)
-        row = measure(locked, p=p, modes=modes, scratch=own.scratch)
+        row = measure(locked, p=p, modes=modes, workspace=own.workspace)
         if mapped and loaded:
             release(loaded[0])
             if loaded[0].nbytes > _WORTH_TRIMMING:

@@ -23,8 +23,8 @@ from rankwise.errors import ArgumentError, NotFiniteError
 
 __all__ = [
     "CHUNK",
-    "Scratch",
     "Spectrum",
+    "Workspace",
     "exact_spectrum",
     "fast_spectrum",
     "in_float64",
@@ -40,8 +40,8 @@ _GRAM_RESOLUTION = 3e-4
 CHUNK = 32 << 20
 # Where float64 linear algebra exists; MPS, among others, has none.
 _FLOAT64_DEVICES = {"cuda"}
-# From this size on torch's eigenvalues come faster than numpy's, below it they come slower.
-_TORCH_IS_FASTER = 2048
+# From this size on torch's eigenvalues come faster than numpy's, below it slower.
+_LARGE = 2048
 # A sum of squares outside of this range may have lost small or large entries on the way.
 _SAFE_TRACE = (1e-200, 1e200)
 
@@ -65,6 +65,36 @@ class Spectrum:
         """‖W‖_F, the root of the sum of squares."""
         largest = float(self.values[0])
         return largest * float(np.linalg.norm(self.values / largest)) if largest else 0.0
+
+
+class Workspace:
+    """What one thread needs to work: memory for a float64 copy, and how many work beside it.
+
+    Asking the system for fresh memory costs more than filling it; so what `in_float64` made before
+    is overwritten by what it makes next.
+
+    Args:
+        side_by_side: How many threads work on matrices at the same time.
+    """
+
+    def __init__(self, side_by_side: int = 1) -> None:
+        self.side_by_side = side_by_side
+        self._buffer = torch.empty(0, dtype=torch.float64)
+
+    def take(self, shape: Sequence[int]) -> Tensor:
+        """An uninitialised float64 tensor."""
+        size = math.prod(shape)
+        if self._buffer.numel() < size:
+            self._buffer = torch.empty(size, dtype=torch.float64)
+        return self._buffer[:size].view(shape)
+
+    def torch_is_faster(self, size: int) -> bool:
+        """Whether torch's LAPACK is faster than numpy's for a symmetric matrix of this size.
+
+        numpy's is faster below `_LARGE` rows, but takes a lock in every small step, so that
+        threads side by side wait for each other; the more of them, the larger the matrix may be.
+        """
+        return size >= _LARGE or (self.side_by_side > 1 and size <= 256 * self.side_by_side)
 
 
 def singular_values(matrix: Tensor) -> Array:
@@ -92,19 +122,20 @@ def singular_values(matrix: Tensor) -> Array:
     return exact_spectrum(matrix).values
 
 
-def fast_spectrum(weight: Tensor) -> Spectrum:
+def fast_spectrum(weight: Tensor, workspace: Workspace | None = None) -> Spectrum:
     """The spectrum by the eigenvalues of the smaller side's Gram matrix.
 
     Args:
         weight: A tensor whose first dimension gives the matrix's rows; the others, taken together,
             give its columns. (Laying it out as a matrix first would cost a copy.)
+        workspace: The calling thread's.
     """
     rows, columns = _sides(weight)
     gram, scale = _gram(weight, 1.0), 1.0
     if not _SAFE_TRACE[0] < float(gram.trace()) < _SAFE_TRACE[1]:
         scale = _power_of_two(weight)
         gram = _gram(weight, scale)
-    values = np.sqrt(np.maximum(_eigenvalues(gram)[::-1], 0.0))
+    values = np.sqrt(np.maximum(_eigenvalues(gram, workspace or Workspace())[::-1], 0.0))
     return _spectrum(values, max(rows, columns), scale, _GRAM_RESOLUTION)
 
 
@@ -119,24 +150,7 @@ def exact_spectrum(weight: Tensor) -> Spectrum:
     return _spectrum(values, columns, scale, resolution)
 
 
-class Scratch:
-    """Memory for one float64 copy at a time: asking the system for it anew costs more than filling.
-
-    What `in_float64` made before is overwritten by what it makes next.
-    """
-
-    def __init__(self) -> None:
-        self._buffer = torch.empty(0, dtype=torch.float64)
-
-    def take(self, shape: Sequence[int]) -> Tensor:
-        """An uninitialised float64 tensor."""
-        size = math.prod(shape)
-        if self._buffer.numel() < size:
-            self._buffer = torch.empty(size, dtype=torch.float64)
-        return self._buffer[:size].view(shape)
-
-
-def in_float64(weight: Tensor, scratch: Scratch) -> Tensor:
+def in_float64(weight: Tensor, workspace: Workspace) -> Tensor:
     """A float64 copy of a small convolution that lies so that both its unfoldings are views.
 
     The kernel's positions come before the input channels then. Larger weights, and matrices, are
@@ -145,7 +159,7 @@ def in_float64(weight: Tensor, scratch: Scratch) -> Tensor:
     if weight.ndim < 3 or 8 * weight.numel() > CHUNK or weight.device.type != "cpu":
         return weight
     channels_last = weight.detach().flatten(2).transpose(1, 2)  # (out, kernel, in)
-    return scratch.take(channels_last.shape).copy_(channels_last).transpose(1, 2)
+    return workspace.take(channels_last.shape).copy_(channels_last).transpose(1, 2)
 
 
 def _spectrum(values: Array, columns: int, scale: float, resolution: float) -> Spectrum:
@@ -210,8 +224,8 @@ def _float64(block: Tensor, scale: float) -> Array | Tensor:
     return matrix if block.device.type in _FLOAT64_DEVICES else matrix.numpy()
 
 
-def _eigenvalues(gram: Array | Tensor) -> Array:
-    if isinstance(gram, Tensor) or len(gram) >= _TORCH_IS_FASTER:
+def _eigenvalues(gram: Array | Tensor, workspace: Workspace) -> Array:
+    if isinstance(gram, Tensor) or workspace.torch_is_faster(len(gram)):
         return torch.linalg.eigvalsh(torch.as_tensor(gram)).cpu().numpy()
     return np.linalg.eigvalsh(gram).astype(np.float64, copy=False)
 
