@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+READY_TO_RUN := $(VENV)/.ready-to-run
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests run side by side on all cores; each process then keeps to one thread.
 TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test check format bench clean
 
-demo: $(READY)
+demo: $(READY_TO_RUN)
 	$(BIN)/python examples/demo.py
 
 test: $(READY)
@@ -29,8 +31,13 @@ bench: $(READY)
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml requirements-dev.txt constraints.txt
+# torch first and by its pin alone: a range would pull in builds for other hardware.
+$(READY_TO_RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r requirements-dev.txt -e '.[all]'
+	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(INSTALL) scikit-learn -e '.[cli]'
+	touch $@
+
+$(READY): $(READY_TO_RUN) requirements-dev.txt
+	$(INSTALL) -r requirements-dev.txt -e '.[all]'
 	touch $@

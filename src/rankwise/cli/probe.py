@@ -94,7 +94,7 @@ def probe(
         Modes | None, typer.Option(help="Unfoldings of convolutions; both by default.")
     ] = None,
     split: Annotated[
-        bool, typer.Option("--split", help="Probe the parts of fused weights (q, k, v) apart.")
+        bool, typer.Option("--split", help="Probe gates and stacked q, k, v one by one.")
     ] = False,
     key: Annotated[
         str | None,
