@@ -1,7 +1,7 @@
-"""Claim: a whole real checkpoint, faster than WeightWatcher, which leaves most tensors out.
+"""Claim: a whole real checkpoint, every tensor listed, faster than WeightWatcher.
 
 WeightWatcher parts signal from noise by `analyze(randomize=True, mp_fit=True)`; plain `analyze()`
-fits power laws and does not. Both are timed on one thread, on a model already in memory.
+fits power laws and does not. WeightWatcher gets a model already in memory, rankwise the file.
 """
 
 from __future__ import annotations
