@@ -183,6 +183,12 @@ class TestCornerCases:
         assert factorise(exact.to(dtype))[1].rank == 3
         assert factorise(exact.to(dtype).T)[1].rank == 3
 
+    def test_rows_that_are_merely_small_are_no_rounding(self):
+        matrix = torch.randn(16, 144) * torch.logspace(0, -10, 16)[:, None]
+        single, double = factorise(matrix)[1], factorise(matrix.double())[1]
+        assert single.rank == double.rank > 8
+        np.testing.assert_allclose(single.values, double.values, rtol=1e-12)
+
     @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
     def test_many_dead_rows_do_not_turn_noise_into_structure(self, dtype):
         matrix = torch.randn(80, 300)

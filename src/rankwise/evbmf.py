@@ -109,24 +109,38 @@ def factorise(
     if part.threshold < spectrum.resolution:
         spectrum = exact_spectrum(weight)
         part = evbmf(spectrum.values, columns=spectrum.columns)
-    rounding = _storage_rounding(spectrum, stored or weight.dtype)
-    if part.threshold < rounding:
-        values = np.where(spectrum.values > rounding, spectrum.values, 0.0)
+    epsilon = torch.finfo(stored or weight.dtype).eps
+    if part.threshold < _rounding(spectrum, epsilon):
+        values = spectrum.values.copy()
+        values[_rank_beside_rounding(weight, epsilon) :] = 0.0
         part = evbmf(values, columns=spectrum.columns)
     if part.rank and part.noise_variance == 0.0:
         part = _noise_of_the_living(weight.flatten(1), part)
     return spectrum, part
 
 
-def _storage_rounding(spectrum: Spectrum, stored: torch.dtype) -> float:
+def _rounding(spectrum: Spectrum, epsilon: float) -> float:
     """Up to what singular value rounding to the stored type can reach.
 
-    Rounding errors of a matrix of exactly low rank are larger where its entries are, so that EVBMF
-    would find structure in them. Measured over such matrices of every floating type, they stay
-    below 1.5·ε‖W‖/√L; noise that a network learned from is far above it.
+    Measured over matrices of exactly low rank, of every floating type, it stays below
+    1.5·ε‖W‖/√L; noise that a network learned from is far above it.
     """
-    epsilon = torch.finfo(stored).eps
     return 2 * epsilon * spectrum.norm / math.sqrt(len(spectrum.values))
+
+
+def _rank_beside_rounding(weight: Tensor, epsilon: float) -> int:
+    """How many directions a matrix has beside those that rounding to the stored type gives it.
+
+    Rounding errors of a matrix of exactly low rank are larger where its entries are, so that EVBMF
+    would find structure in them. With all rows scaled to one length the errors are alike, and rows
+    that are merely small do not count as rounding.
+    """
+    matrix = weight.detach().cpu().to(torch.float64).flatten(1)
+    if matrix.shape[0] > matrix.shape[1]:
+        matrix = matrix.T
+    lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
+    spectrum = exact_spectrum(matrix / lengths.where(lengths > 0, torch.ones(())))
+    return int(np.count_nonzero(spectrum.values > _rounding(spectrum, epsilon)))
 
 
 def _noise_of_the_living(matrix: Tensor, part: LowRank) -> LowRank:
