@@ -61,6 +61,18 @@ def test_equals_the_slow_reference_on_real_networks(zoo):
     assert compared > 100
 
 
+def test_storage_rounding_changes_nothing_on_real_networks(zoo):
+    compared = 0
+    for file in sorted(zoo.glob("*/*.npz")):
+        with np.load(file) as arrays:
+            weights = [torch.from_numpy(arrays[name]) for name in arrays.files]
+        for weight in weights:
+            if weight.ndim >= 2 and weight.shape[0] > 1 and weight.numel() > weight.shape[0]:
+                assert factorise(weight)[1].rank == factorise(weight.double())[1].rank
+                compared += 1
+    assert compared > 1000
+
+
 def near_dead(matrix):
     """Rows so small that a float64 SVD of the whole matrix does not resolve them."""
     norms = np.linalg.norm(matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T, axis=1)
