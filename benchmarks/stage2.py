@@ -44,7 +44,7 @@ def _row(network: str, count: int) -> tuple[str, ...]:
     )
     ours, theirs, floor = best["ours"], best["theirs"], best["floor"]
     # The floor runs on one core; side by side on all of them it can't be faster than this.
-    floor /= count if count > 1 else 1
+    floor /= count
     return (
         network,
         str(count),

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankwise import NotFiniteError, evbmf, low_rank
-from rankwise.evbmf import factorise
+from rankwise.evbmf import _rounding, factorise
 from rankwise.free_energy import FreeEnergy
+from rankwise.spectrum import exact_spectrum
 
 sys.path.insert(0, str(Path(__file__).parent / "reference"))
 from evbmf_reference import reference_evbmf
@@ -194,6 +195,16 @@ class TestCornerCases:
         exact = rows.double() @ torch.randn(3, 90).double()
         assert factorise(exact.to(dtype))[1].rank == 3
         assert factorise(exact.to(dtype).T)[1].rank == 3
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+    def test_rounding_stays_below_its_bound(self, dtype):
+        for seed in range(100):
+            torch.manual_seed(seed)
+            rows, rank = 8 + seed, 1 + seed // 8
+            left = torch.randn(rows, rank).double() * torch.randn(rows, 1).double().exp()
+            rounded = (left @ torch.randn(rank, 3 * rows).double()).to(dtype)
+            spectrum = exact_spectrum(rounded)
+            assert spectrum.values[rank] < _rounding(spectrum, torch.finfo(dtype).eps)
 
     def test_rows_that_are_merely_small_are_no_rounding(self):
         matrix = torch.randn(16, 144) * torch.logspace(0, -10, 16)[:, None]

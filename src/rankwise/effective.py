@@ -37,27 +37,25 @@ def combine(weights: Sequence[Weight]) -> list[Weight]:
     rows: list[Weight] = []
     merged: dict[str, str] = {}
     for weight in weights:
-        for rule in (
-            _weight_norm,
-            _parametrized_norm,
-            _spectral_norm,
-            _parametrized,
-            _pruned,
-            _lora,
-        ):
-            if weight.obstacle is None and weight.name not in merged:
-                found = rule(weight, named)
-                if found is None or (found[0].name in named and found[0].name != weight.name):
-                    continue  # no rule for it, or the whole is stored as well
-                whole, parts = found
-                rows.append(whole)
-                merged.update({part.name: whole.name for part in parts})
+        found = _whole(weight, named) if weight.name not in merged else None
+        if found is not None:
+            whole, parts = found
+            rows.append(whole)
+            merged.update({part.name: whole.name for part in parts})
         rows.append(weight)
-    return [_merged(row, merged[row.name]) if _is_part(row, named, merged) else row for row in rows]
+    return [_merged(row, merged[row.name]) if row.name in merged else row for row in rows]
 
 
-def _is_part(row: Weight, named: Named, merged: Mapping[str, str]) -> bool:
-    return row.name in merged and named.get(row.name) is row
+def _whole(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """The weight that this one is a part of, with all its parts; None if it stands by itself."""
+    if weight.obstacle is not None:
+        return None
+    rules = (_weight_norm, _parametrized_norm, _spectral_norm, _parametrized, _pruned, _lora)
+    for rule in rules:
+        found = rule(weight, named)
+        if found is not None and found[0].name not in named:  # else the whole is stored as well
+            return found
+    return None
 
 
 def _merged(part: Weight, whole: str) -> Weight:

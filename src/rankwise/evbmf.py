@@ -122,8 +122,8 @@ def factorise(
 def _rounding(spectrum: Spectrum, epsilon: float) -> float:
     """Up to what singular value rounding to the stored type can reach.
 
-    Measured over matrices of exactly low rank, of every floating type, it stays below
-    1.5·ε‖W‖/√L; noise that a network learned from is far above it.
+    The tests try it on matrices of exactly low rank, of every floating type; noise that a network
+    learned from is far above it.
     """
     return 2 * epsilon * spectrum.norm / math.sqrt(len(spectrum.values))
 

@@ -76,16 +76,15 @@ def _measured(
     weight: Weight, tensor: Tensor, p: float, modes: Modes, workspace: Workspace
 ) -> LayerMetrics:
     found: list[ModeMetrics] = []
-    spectrum = None
+    norm = 0.0  # the same for every unfolding
     stored, tensor = tensor.dtype, in_float64(tensor, workspace)
     for unfolding in unfoldings(weight, modes):
         spectrum, part = _factorised(
             tensor.movedim(unfolding.axis, 0), unfolding, stored, workspace
         )
+        norm = min(spectrum.norm, sys.float_info.max)
         found += (_mode(mode, unfolding, spectrum, part, p) for mode in unfolding.modes)
-    if spectrum is None:
-        raise ValueError("Expected a weight with an unfolding; check `needs_measuring` first.")
-    return _summarised(weight, found, min(spectrum.norm, sys.float_info.max))
+    return _summarised(weight, found, norm)
 
 
 def _factorised(

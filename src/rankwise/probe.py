@@ -20,9 +20,9 @@ from rankwise.measure import measure, needs_measuring, unfoldings
 from rankwise.parallel import Task, run_tasks
 from rankwise.probe_result import Probe
 from rankwise.results import LayerMetrics
-from rankwise.spectrum import CHUNK, Workspace
+from rankwise.spectrum import Workspace, block_entries
 from rankwise.tensors import Weight
-from rankwise.unfold import Modes
+from rankwise.unfold import Modes, check_modes
 from rankwise.weights import Target, weights_of
 
 __all__ = ["Probe", "Progress", "probe"]
@@ -97,8 +97,7 @@ def probe(
     """
     if not (isinstance(p, int | float) and 0 < p < math.inf):
         raise ArgumentError(f"Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got {p!r}.")
-    if modes not in ("both", "input", "output"):
-        raise ArgumentError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
+    check_modes(modes)
     source = weights_of(target, key=key)
     stored = combine(source.tensors)
     chosen = _filtered(split_stacks(stored) if split else stored, include, exclude)
@@ -181,8 +180,5 @@ def _needs(weight: Weight, modes: Modes) -> tuple[float, int, bool]:
     sides = [(u.rows, u.columns) for u in unfoldings(weight, modes)]
     # A Gram matrix takes L²M/2 multiplications, its eigenvalues 4L³/3 at a third of the speed.
     cost = math.fsum(rows * rows * (columns / 2 + 4 * rows) for rows, columns in sides)
-    largest = max(
-        16 * rows * rows + 8 * min(rows * columns, max(CHUNK // 8, rows * rows // 2))
-        for rows, columns in sides
-    )
+    largest = max(16 * rows * rows + 8 * block_entries(rows, columns) for rows, columns in sides)
     return cost, largest + math.prod(weight.shape) * weight.dtype.itemsize, weight.alone

@@ -195,7 +195,5 @@ class Probe:
         """
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{path}: {error}") from error
-        except CheckpointError as error:
+        except (OSError, UnicodeDecodeError, CheckpointError) as error:
             raise CheckpointError(f"{path}: {error}") from error

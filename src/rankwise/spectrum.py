@@ -22,9 +22,9 @@ from torch import Tensor
 from rankwise.errors import ArgumentError, NotFiniteError
 
 __all__ = [
-    "CHUNK",
     "Spectrum",
     "Workspace",
+    "block_entries",
     "exact_spectrum",
     "fast_spectrum",
     "in_float64",
@@ -198,15 +198,18 @@ def _power_of_two(weight: Tensor) -> float:
     return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
 
 
+def block_entries(rows: int, columns: int) -> int:
+    """How many entries of a matrix are made float64 at a time."""
+    # At least half as many columns as rows: adding up many large products would cost too much.
+    return min(rows * columns, max(CHUNK // 8, min(rows, columns) ** 2 // 2))
+
+
 def _blocks(weight: Tensor, scale: float) -> Iterator[Array | Tensor]:
     """The matrix in float64, some columns at a time, its smaller side upright."""
     weight = weight.detach()
     rows, columns = _sides(weight)
     axis = 1 if rows <= columns else 0  # the one to cut along
-    # At least half as many columns as rows: adding up many large products would cost too much.
-    step = max(
-        1, max(CHUNK // 8, min(rows, columns) ** 2 // 2) * weight.shape[axis] // weight.numel()
-    )
+    step = max(1, block_entries(rows, columns) * weight.shape[axis] // weight.numel())
     for start in range(0, weight.shape[axis], step):
         block = _float64(weight.narrow(axis, start, min(step, weight.shape[axis] - start)), scale)
         yield block if axis else block.T

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 
-__all__ = ["Modes", "Unfolding", "kind_of", "plan", "unfold"]
+__all__ = ["Modes", "Unfolding", "check_modes", "kind_of", "plan", "unfold"]
 
 Modes = Literal["both", "input", "output"]
 
@@ -69,9 +69,18 @@ def plan(
     return tuple(u for u in candidates if u.rows > 1)
 
 
-def _candidates(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Iterator[Unfolding]:
+def check_modes(modes: str) -> None:
+    """See that `modes` is one of those there are.
+
+    Raises:
+        ArgumentError: If it is not.
+    """
     if modes not in ("both", "input", "output"):
         raise ArgumentError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
+
+
+def _candidates(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Iterator[Unfolding]:
+    check_modes(modes)
     wanted = ("input", "output") if modes == "both" else (modes,)
     if len(shape) == 2:
         yield Unfolding(("matrix",), 0, min(shape), max(shape))
