@@ -5,6 +5,7 @@ from rankwise.diff import ProbeDiff
 from rankwise.errors import (
     ArgumentError,
     CheckpointError,
+    ExchangeError,
     MissingExtraError,
     NotFiniteError,
     ProbeMismatchError,
@@ -15,6 +16,7 @@ from rankwise.errors import (
 )
 from rankwise.evbmf import LowRank, evbmf, low_rank
 from rankwise.explain import explain
+from rankwise.layers import layer_groups
 from rankwise.metrics import (
     condition,
     effective_rank,
@@ -23,15 +25,19 @@ from rankwise.metrics import (
     stable_rank,
     theorem_rate_bound,
 )
-from rankwise.probe import Progress, probe
+from rankwise.optimizer import RMSGD
+from rankwise.probe import probe
 from rankwise.probe_result import Probe
 from rankwise.results import LayerMetrics, ModeMetrics, Status
+from rankwise.scheduler import StableRankLR
 from rankwise.spectrum import singular_values
+from rankwise.survey import Progress
 from rankwise.unfold import Unfolding, kind_of, plan, unfold
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - RMSGD is no constant
     "ArgumentError",
     "CheckpointError",
+    "ExchangeError",
     "LayerChange",
     "LayerMetrics",
     "LowRank",
@@ -42,7 +48,9 @@ __all__ = [
     "ProbeDiff",
     "ProbeMismatchError",
     "Progress",
+    "RMSGD",
     "RankwiseError",
+    "StableRankLR",
     "Status",
     "TargetError",
     "Unfolding",
@@ -54,6 +62,7 @@ __all__ = [
     "evbmf",
     "explain",
     "kind_of",
+    "layer_groups",
     "low_rank",
     "network_quality",
     "plan",

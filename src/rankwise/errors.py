@@ -4,6 +4,7 @@ RankwiseError
 ├── ArgumentError            (also a ValueError) an argument out of its range
 ├── CheckpointError          a file or mapping that can't be read as weights
 │   └── UnsafeFileError      reading it would run code, or leave its folder
+├── ExchangeError            another process did not answer
 ├── MissingExtraError        an optional package is needed for this
 ├── NotFiniteError           a matrix with NaN or infinity in it
 ├── ProbeMismatchError       two probes that have nothing to compare
@@ -14,6 +15,7 @@ RankwiseError
 __all__ = [
     "ArgumentError",
     "CheckpointError",
+    "ExchangeError",
     "MissingExtraError",
     "NotFiniteError",
     "ProbeMismatchError",
@@ -66,6 +68,16 @@ class UnsafeFileError(CheckpointError):
     Example:
         >>> import rankwise
         >>> issubclass(rankwise.UnsafeFileError, rankwise.CheckpointError)
+        True
+    """
+
+
+class ExchangeError(RankwiseError, RuntimeError):
+    """Another process of a distributed run did not take part in sharing the probe's results.
+
+    Example:
+        >>> import rankwise
+        >>> issubclass(rankwise.ExchangeError, RuntimeError)
         True
     """
 

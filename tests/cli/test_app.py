@@ -14,7 +14,7 @@ from rankwise.cli.explain import EXPLAIN_EXAMPLES
 from rankwise.cli.guard import exit_code
 from rankwise.cli.loading import is_saved_probe
 from rankwise.cli.probe import PROBE_EXAMPLES
-from rankwise.probe import Progress
+from rankwise.survey import Progress
 
 
 def python(*arguments, **options):

@@ -20,7 +20,7 @@ from rankwise.show.columns import shorten
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rankwise.probe import Progress as Step
+    from rankwise.survey import Progress as Step
 
 __all__ = ["ProgressBar"]
 
