@@ -1,11 +1,12 @@
-"""The main job in a minute: train a small network on embedded data, probe it before and after.
+"""The main job in a minute: train a small network layer by layer, probe it before and after.
 
-Needs no download: the digits come with scikit-learn. Writes the two checkpoints, their probes and
-a page to the folder `demo/`.
+Needs no download: the digits come with scikit-learn. Writes the two checkpoints, their probes, the
+layers' rates and a page to the folder `demo/`.
 """
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from pathlib import Path
 
@@ -59,30 +60,45 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
         return float((model(x).argmax(1) == y).float().mean())
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, console: Console) -> None:
-    """Plain SGD with momentum and weight decay."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+def train(model: nn.Module, x: Tensor, y: Tensor, console: Console) -> list[dict[str, float]]:
+    """RMSGD: each layer at the rate at which it is learning; returns the rates of every epoch."""
+    optimizer = rankwise.RMSGD(model.named_parameters(), lr=0.03, beta=0.9, weight_decay=5e-4)
+    rates = [optimizer.rates()]
     model.train()
     for _ in track(range(EPOCHS), f"Training for {EPOCHS} epochs", console=console):
         for batch in torch.randperm(len(y)).split(BATCH):
             optimizer.zero_grad()
             cross_entropy(model(x[batch]), y[batch]).backward()
             optimizer.step()
+        optimizer.epoch_step()
+        rates.append(optimizer.rates())
+    return rates
 
 
-def page(before: rankwise.Probe, after: rankwise.Probe) -> str:
-    """A page with both probes and what changed between them."""
+def rate_rows(rates: list[dict[str, float]]) -> list[list[str]]:
+    """The layers' rates after some of the epochs, with a heading."""
+    epochs = [0, 1, 2, 4, 8, len(rates) - 1]
+    head = ["layer", *(f"epoch {epoch}" for epoch in epochs)]
+    return [head, *([name, *(f"{rates[e][name]:.4f}" for e in epochs)] for name in rates[0])]
+
+
+def page(before: rankwise.Probe, after: rankwise.Probe, rates: list[list[str]]) -> str:
+    """A page with both probes, what changed between them, and at which rates."""
+    rows = "".join(f"<tr><td>{'<td>'.join(row)}</tr>" for row in rates)
     parts = [
         ("Before training", before._repr_html_()),
         ("After training", after._repr_html_()),
         ("What changed", before.diff(after)._repr_html_()),
+        ("The layers' rates", f"<table>{rows}</table>"),
     ]
     body = "".join(f"<h2>{title}</h2>{part}" for title, part in parts)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>rankwise demo</title>'
         "<style>:root{color-scheme:light dark}body{font-family:sans-serif;max-width:60rem;"
-        f"margin:auto;padding:1rem}}</style><h1>A small network on 8 × 8 digits</h1>{body}</html>"
+        "margin:auto;padding:1rem}td{padding:.2rem .6rem;text-align:right}"
+        "td:first-child{text-align:left}</style>"
+        f"<h1>A small network on 8 × 8 digits</h1>{body}</html>"
     )
 
 
@@ -94,7 +110,7 @@ def main() -> None:
     train_x, train_y, test_x, test_y = digits()
     model = network()
     torch.save(model.state_dict(), OUT / "before.pt")
-    train(model, train_x, train_y, console)
+    rates = train(model, train_x, train_y, console)
     torch.save(model.state_dict(), OUT / "after.pt")
     share = accuracy(model, test_x, test_y)
     console.print(f"Test accuracy {share:.1%} on {len(test_y)} images.\n")
@@ -106,10 +122,16 @@ def main() -> None:
         console.print()
     console.print("What changed", style="bold")
     console.print(str(before.diff(after)), markup=False, highlight=False)
+    console.print("\nThe layers' rates", style="bold")
+    for row in rate_rows(rates):
+        console.print(
+            f"  {row[0]:12}" + "".join(f"{cell:>11}" for cell in row[1:]), highlight=False
+        )
 
     before.save(OUT / "before.json")
     after.save(OUT / "after.json")
-    (OUT / "report.html").write_text(page(before, after), encoding="utf-8")
+    (OUT / "rates.json").write_text(json.dumps(rates, indent=1), encoding="utf-8")
+    (OUT / "report.html").write_text(page(before, after, rate_rows(rates)), encoding="utf-8")
     written = ", ".join(str(path) for path in sorted(OUT.iterdir()))
     console.print(f"\nWritten: {written}")
     console.print(f"Look again with: rankwise probe {OUT}/after.pt", highlight=False)
