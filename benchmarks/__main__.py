@@ -12,10 +12,21 @@ from types import ModuleType
 
 import torch
 
-from benchmarks import checkpoint, gram_accuracy, import_time, large_linear, memory, stage2
+from benchmarks import (
+    checkpoint,
+    epoch_end,
+    gram_accuracy,
+    import_time,
+    large_linear,
+    memory,
+    stage2,
+    step,
+)
 
 _PAGE = Path("docs/benchmarks.md")
 _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
+    ("RMSGD's step against torch.optim.SGD's", step),
+    ("An epoch's end, as a share of the epoch", epoch_end),
     ("Stage II against the released rmsgd", stage2),
     ("A whole checkpoint against WeightWatcher", checkpoint),
     ("One large layer against WeightWatcher", large_linear),
