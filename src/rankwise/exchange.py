@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ import torch.distributed as dist
 
 from rankwise.errors import ExchangeError
 
-__all__ = ["everyone_tells", "process_count", "process_number"]
+__all__ = ["anyone", "everyone_tells", "expecting_answers", "process_count", "process_number"]
 
 
 def process_count() -> int:
@@ -23,28 +25,37 @@ def process_number() -> int:
     return dist.get_rank() if process_count() > 1 else 0
 
 
+def anyone(here: bool, *, share: bool) -> bool:
+    """Whether something is true here or, where processes share, on any of them."""
+    return any(everyone_tells(here)) if share and process_count() > 1 else here
+
+
 def everyone_tells(said: object) -> list[Any]:
     """Sends plain data to all processes and returns what each of them sent, by its number.
 
     Raises:
         ExchangeError: If a process died or did not answer within the process group's timeout.
     """
-    payload = torch.tensor(list(json.dumps(said).encode()), dtype=torch.uint8, device=_device())
+    text = bytearray(json.dumps(said).encode())
+    payload = torch.frombuffer(text, dtype=torch.uint8).to(_device())
+    with expecting_answers():
+        sizes = [int(size) for size in _gathered(torch.tensor([len(text)], device=payload.device))]
+        padded = payload.new_zeros(max(sizes))
+        padded[: len(text)] = payload
+        texts = [gathered.cpu().numpy().tobytes() for gathered in _gathered(padded)]
+    return [json.loads(text[:size]) for text, size in zip(texts, sizes, strict=True)]
+
+
+@contextlib.contextmanager
+def expecting_answers() -> Iterator[None]:
+    """Says in plain words what it means if other processes do not take part."""
     try:
-        sizes = _gathered(torch.tensor([payload.numel()], device=payload.device))
-        longest = max(int(size) for size in sizes)
-        padded = payload.new_zeros(longest)
-        padded[: payload.numel()] = payload
-        texts = _gathered(padded)
-    except RuntimeError as error:  # torch's DistError is one
+        yield
+    except RuntimeError as error:  # all of torch.distributed's errors are
         raise ExchangeError(
             "The processes could not exchange their layers' stable ranks. Has one of them died, or "
             f"not called epoch_step()? ({' '.join(str(error).split())})"
         ) from error
-    return [
-        json.loads(bytes(text[: int(size)].tolist()))
-        for text, size in zip(texts, sizes, strict=True)
-    ]
 
 
 def _gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -54,7 +65,7 @@ def _gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _device() -> torch.device:
-    """Where the default process group's backend can send from."""
-    if dist.get_backend() in ("gloo", "mpi") or "cpu:" in str(dist.get_backend_config()):
-        return torch.device("cpu")
-    return torch.device(torch.accelerator.current_accelerator() or "cpu")
+    """Where the default process group can send from; the CPU, if it can."""
+    pairs = str(dist.get_backend_config()).split(",")  # as in "cpu:gloo,cuda:nccl"
+    devices = [pair.partition(":")[0] for pair in pairs]
+    return torch.device("cpu" if "cpu" in devices else devices[0])

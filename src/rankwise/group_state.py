@@ -12,7 +12,16 @@ from torch import Tensor
 from rankwise.layers import Group
 from rankwise.rates import State
 
-__all__ = ["add_state", "keep", "outside_factor", "set_rate", "state_of", "warn_if_overwritten"]
+__all__ = [
+    "add_state",
+    "is_moving",
+    "keep",
+    "outside_factor",
+    "rate_of",
+    "set_rate",
+    "state_of",
+    "warn_if_overwritten",
+]
 
 # A layer's rate falls to this share of its first one and no further.
 _FLOOR = 0.01
@@ -28,7 +37,7 @@ def add_state(group: Group) -> None:
     """
     if not isinstance(group["lr"], Tensor):
         group["lr"] = float(group["lr"])
-    rate = float(group["lr"])
+    rate = rate_of(group)
     if group["floor"] is None:
         group["floor"] = 0.0 if group["variant"] == "released" else _FLOOR * rate
     group.setdefault("base_rate", rate)
@@ -56,12 +65,30 @@ def _numbers(state: State) -> tuple[float, ...]:
     return state.rate, known, float(state.epoch), float(state.asleep)
 
 
+def is_moving(group: Group) -> bool:
+    """Whether a group is about to take a step.
+
+    A rate of 0 that is not the layer's own is how a distributed checkpoint asks for empty buffers,
+    and no step; at a rate of its own that fell to 0 a layer still coasts.
+    """
+    if all(param.grad is None for param in group["params"]):
+        return False
+    return bool(group["lr"] != 0 or (group["started"] and group["rate"] == 0))
+
+
+def rate_of(group: Group) -> float:
+    """The rate that a group has now; also where it is a tensor that autograd follows."""
+    lr = group["lr"]
+    return float(lr.item() if isinstance(lr, Tensor) else lr)
+
+
 def outside_factor(group: Group) -> float:
     """What others, as a warm-up, have made of the layer's rate since it was set."""
     lr, rate = group["lr"], float(group["rate"])
     if isinstance(lr, Tensor):
         rate = float(torch.tensor(rate, dtype=lr.dtype))  # as the tensor can hold it
-    return float(lr) / rate if rate and float(lr) != rate else 1.0
+    now = rate_of(group)
+    return now / rate if rate and now != rate else 1.0
 
 
 def set_rate(group: Group, rate: float) -> None:
@@ -73,15 +100,16 @@ def set_rate(group: Group, rate: float) -> None:
 
 
 def warn_if_overwritten(groups: Sequence[Group]) -> None:
-    """Warns of a scheduler that puts all layers at one rate, whatever theirs was."""
+    """Warns where all layers were put at one rate, whatever theirs was."""
     live = [group for group in groups if group["base_rate"] and group["epoch"] > 0]
-    now = [float(group["lr"]) / group["base_rate"] for group in live]
+    now = [rate_of(group) / group["base_rate"] for group in live]
     own = [float(group["rate"]) / group["base_rate"] for group in live]
     if own and max(own) > 1.001 * min(own) and max(now) <= (1 + 1e-9) * min(now):
         warnings.warn(
-            "All layers have the same rate though theirs differ: a scheduler computes rates from "
-            "the first ones and so undoes RMSGD's. Use one that multiplies the present rates, as "
-            "LinearLR, ExponentialLR or MultiplicativeLR.",
+            "All layers have the same rate though theirs differ: something undoes what "
+            "epoch_step() sets. Of schedulers use one that multiplies the present rates, as "
+            "LinearLR, ExponentialLR or MultiplicativeLR, not one that computes them from the "
+            "first ones; give a ZeroRedundancyOptimizer, which keeps copies of rates, a tensor.",
             UserWarning,
             stacklevel=3,
         )

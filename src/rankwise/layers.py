@@ -120,8 +120,9 @@ def _named_members(group: Group) -> Iterator[tuple[str, Tensor]]:
     params, names = group["params"], group.get("param_names") or ()
     if len(names) == len(params):
         return zip(names, params, strict=True)
-    label = str(group.get("name", "weight"))
     several = sum(param.ndim >= 2 for param in params) > 1
+    # ZeroRedundancyOptimizer leaves some of the parameters and all of the names; a weight is first.
+    label = names[0] if names and not several else str(group.get("name", "weight"))
     return ((f"{label}[{i}]" if several else label, param) for i, param in enumerate(params))
 
 

@@ -17,10 +17,13 @@ from torch.optim.optimizer import (
 )
 
 from rankwise.errors import ArgumentError
+from rankwise.exchange import anyone
 from rankwise.group_state import (
     add_state,
+    is_moving,
     keep,
     outside_factor,
+    rate_of,
     set_rate,
     state_of,
     warn_if_overwritten,
@@ -148,7 +151,7 @@ class RMSGD(Optimizer):
         for group in split_group(whole, self.param_groups):
             _check(group)
             if isinstance(group["lr"], Tensor) and not group["lr"].requires_grad:
-                group["lr"] = group["lr"].clone()  # layers do not share a rate
+                group["lr"] = 1.0 * group["lr"]  # each layer its own, and no whole number
             add_state(group)
             self.param_groups.append(group)
             self._idle.append(group)
@@ -176,7 +179,7 @@ class RMSGD(Optimizer):
 
     def rates(self) -> dict[str, float]:
         """Each layer's present rate, by its group's name."""
-        return {group["name"]: float(group["lr"]) for group in self.param_groups}
+        return {group["name"]: rate_of(group) for group in self.param_groups}
 
     @_use_grad_for_differentiable
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
@@ -213,7 +216,8 @@ class RMSGD(Optimizer):
             ExchangeError: If another process of a distributed run does not answer.
         """
         groups = self.param_groups
-        if not any(group["stepped"] for group in groups):
+        # Of a sharded optimizer, a process may hold only layers that took no step, or none.
+        if not anyone(any(group["stepped"] for group in groups), share=self._setting.share):
             return
         states, self._last_probe = ended_epoch(
             groups,
@@ -236,27 +240,27 @@ class RMSGD(Optimizer):
 
     @property
     def _setting(self) -> Setting:
-        names = ("include", "exclude", "share", "variant")
-        return Setting(**{name: self.param_groups[0][name] for name in names})
+        first = self.param_groups[0]
+        include, exclude = globs(first["include"]), globs(first["exclude"])
+        return Setting(include, exclude, first["share"], first["variant"])
 
     def _note(self) -> None:
         """Notes which layers take a step now, and measures s(0) of those that never did before.
 
-        That is later than the optimizer's making: weights may be loaded in between. A rate of 0 is
-        how a distributed checkpoint asks for empty buffers; that is no step.
+        That is later than the optimizer's making: weights may be loaded in between.
         """
         if not self._idle:
             return
-        moving = [
-            group
-            for group in self._idle
-            if any(param.grad is not None for param in group["params"]) and group["lr"] != 0
-        ]
+        moving = [group for group in self._idle if is_moving(group)]
+        for group in self._idle:  # wrappers may have put back what was there before the epoch's end
+            group["stepped"] = False
         for group in moving:
             group["stepped"] = True
         if moving:
             self._idle = [group for group in self._idle if not group["stepped"]]
-            self._start({group["layer"] for group in moving if not group["started"]})
+            # another process may have measured what this one had no part of so far
+            new = [g for g in moving if not g["started"] and math.isnan(g["stable_rank"])]
+            self._start({group["layer"] for group in new})
 
     _note_untraced = _disable_dynamo(_note)
 
@@ -307,10 +311,11 @@ class RMSGD(Optimizer):
 def _step(group: Group, scale: float, tracing: bool) -> Step:
     """What a group's parameters do; numbers, unless a graph is traced or autograd follows them."""
     rate, decay = group["lr"], group["weight_decay"]
+    followed = tracing or group["differentiable"]
     if isinstance(rate, Tensor):
-        rate = rate.squeeze() if tracing or rate.requires_grad else float(rate)
-    if isinstance(decay, Tensor) and not (tracing or decay.requires_grad):
-        decay = float(decay)
+        rate = rate.squeeze() if followed else rate.item()
+    if isinstance(decay, Tensor):
+        decay = decay.squeeze() if followed else decay.item()
     return Step(
         rate,
         group["momentum"],

@@ -118,8 +118,10 @@ def _reading(found: Found, setting: Setting) -> Reading:
         return Unread.IDLE
     if any(row.status in _FAILED for row in found.rows):
         return Unread.FAILED
-    read = _released_rank if setting.variant == "released" else _rank
-    ranks = [read(row) for row in found.rows if row.probed]
+    released = setting.variant == "released"
+    counted = (Status.PROBED, Status.TOO_SMALL) if released else (Status.PROBED,)
+    read = _released_rank if released else _rank
+    ranks = [read(row) for row in found.rows if row.status in counted]
     return math.fsum(ranks) / len(ranks) if ranks else Unread.UNPROBED
 
 

@@ -101,12 +101,12 @@ def _paper(state: State, s: float, rule: Rule) -> float:
 def _released(state: State, s: float, rule: Rule, *, held: bool) -> float:
     """What rmsgd 1.0.2 computes: η(0) is added once, and an empty layer is held at η(0)."""
     if state.epoch == 0:
-        gain = state.initial / rule.zeta
+        rate = rule.beta * state.rate + state.initial
     elif held:
-        gain = (state.initial - rule.beta * state.rate) / rule.zeta
+        rate = state.initial
     else:
-        gain = s - (state.stable_rank or 0.0)
-    return max(rule.beta * state.rate + rule.zeta * gain, rule.floor)
+        rate = rule.beta * state.rate + rule.zeta * (s - (state.stable_rank or 0.0))
+    return max(rate, rule.floor)
 
 
 def _sleepers(states: Sequence[State], readings: Sequence[Reading]) -> list[tuple[bool, bool]]:

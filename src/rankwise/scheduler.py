@@ -168,13 +168,18 @@ class StableRankLR(LRScheduler):
 
     @torch.no_grad()
     def _before_step(self) -> None:
-        """Measures s(0) of layers that are about to take their first step."""
+        """Measures s(0) of layers that are about to take their first step.
+
+        A rate of 0 is how a distributed checkpoint asks for empty buffers; that is no step.
+        """
         self._catch_up()
         groups = self.optimizer.param_groups
         due = [
             index
             for index, (layer, group) in enumerate(zip(self._layers, groups, strict=True))
-            if not layer["started"] and any(param.requires_grad for param in group["params"])
+            if not layer["started"]
+            and any(param.requires_grad for param in group["params"])
+            and group["lr"] != 0
         ]
         if not due:
             return
@@ -184,9 +189,12 @@ class StableRankLR(LRScheduler):
             self._layers[index]["started"] = True
 
     def _after_step(self) -> None:
-        self._steps += 1
+        moved = False
         for layer, group in zip(self._layers, self.optimizer.param_groups, strict=True):
-            layer["stepped"] = layer["stepped"] or any(p.grad is not None for p in group["params"])
+            live = group["lr"] != 0 or (layer["started"] and layer["rate"] == 0.0)
+            if live and any(param.grad is not None for param in group["params"]):
+                layer["stepped"] = moved = True
+        self._steps += moved
 
     @torch.no_grad()
     def _update(self) -> list[float]:

@@ -105,7 +105,7 @@ class Batch(NamedTuple):
 def take(batches: Iterable[Batch]) -> None:
     """Takes the steps. Batches that move alike are handed to one kernel."""
     fused: Batch | None = None  # a run of batches that take the same step
-    foreach: dict[Step, list[Batch]] = {}
+    foreach: dict[tuple[Step, object], list[Batch]] = {}
     for batch in batches:
         for part in _parts(batch):
             if part.way is Way.FUSED:
@@ -116,7 +116,9 @@ def take(batches: Iterable[Batch]) -> None:
                     _fused_step(fused)
                 fused = part
             elif part.way is Way.FOREACH:
-                foreach.setdefault(part.step._replace(rate=0.0), []).append(part)
+                # a kernel takes sharded tensors and whole ones, but not both at once
+                mesh = getattr(part.grads[0], "device_mesh", None)
+                foreach.setdefault((part.step._replace(rate=0.0), mesh), []).append(part)
             else:
                 _loop_steps(part)
     if fused is not None:
@@ -156,6 +158,7 @@ def _all_fuse(batch: Batch) -> bool:
                 and buffer.is_contiguous()
                 and param.dtype is float32
                 and grad.dtype is float32
+                and buffer.dtype is float32
                 and param.is_cpu
                 and type(grad) is tensor
                 and type(param) in plain
@@ -182,7 +185,7 @@ def _can_fuse(param: Tensor, grad: Tensor, buffer: Tensor) -> bool:
     """
     if type(param) not in _PLAIN or type(grad) not in _PLAIN or grad.layout is not torch.strided:
         return False
-    if not param.dtype == grad.dtype == torch.float32 or param.device != grad.device:
+    if {param.dtype, grad.dtype, buffer.dtype} != {torch.float32} or param.device != grad.device:
         return False
     if param.is_contiguous():
         return grad.is_contiguous() and buffer.is_contiguous()
@@ -253,7 +256,7 @@ def _loop_step(param: Tensor, grad: Tensor, buffer: Tensor | None, step: Step) -
     else:
         buffer.mul_(step.momentum)
         if isinstance(step.weight_decay, Tensor) or step.weight_decay:
-            _add(buffer, param.clone() if param.requires_grad else param, inner * step.weight_decay)
+            _add(buffer, param, inner * step.weight_decay)
         _add(buffer, grad, inner * step.sign)
         _add(param, buffer, -outer)
 
@@ -262,14 +265,19 @@ def _decayed(param: Tensor, grad: Tensor, step: Step) -> Tensor:
     """The gradient to descend, with weight decay: a new tensor, unless it is the gradient."""
     if not isinstance(step.weight_decay, Tensor) and not step.weight_decay:
         return grad if step.sign == 1.0 else grad * step.sign
-    return (param * step.weight_decay).add_(grad, alpha=step.sign)
+    return (_kept(param) * step.weight_decay).add_(grad, alpha=step.sign)
 
 
 def _add(target: Tensor, source: Tensor, factor: float | Tensor) -> None:
     if isinstance(factor, Tensor):
-        target.add_(source * factor)
+        target.add_(_kept(source) * factor)
     else:
         target.add_(source, alpha=factor)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy if autograd may want the tensor later: the step changes it in place."""
+    return tensor.clone() if torch.is_grad_enabled() else tensor
 
 
 def _is_dense(tensor: Tensor) -> bool:
