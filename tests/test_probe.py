@@ -228,3 +228,8 @@ def test_threads_do_not_change_the_result(threads):
         assert layer.rank == same.rank
         assert layer.stable_rank == pytest.approx(same.stable_rank, rel=1e-12)
         assert layer.condition == pytest.approx(same.condition, rel=1e-12)
+
+
+def test_a_probe_is_a_sequence_of_its_rows():
+    found = rankwise.probe(nn.Linear(8, 4))
+    assert list(found) == list(found.layers)

@@ -148,13 +148,25 @@ class RMSGD(Optimizer):
         """
         super().add_param_group(param_group)  # checks for duplicates, while the group is whole
         whole = self.param_groups.pop()
+        _check(whole)
+        self._check_common(whole)
         for group in split_group(whole, self.param_groups):
-            _check(group)
             if isinstance(group["lr"], Tensor) and not group["lr"].requires_grad:
                 group["lr"] = 1.0 * group["lr"]  # each layer its own, and no whole number
             add_state(group)
             self.param_groups.append(group)
             self._idle.append(group)
+
+    def _check_common(self, group: Group) -> None:
+        """Raises for options of a group that only the whole optimizer can have."""
+        for name in ("include", "exclude"):
+            group[name] = globs(group[name])
+        for name in ("variant", "include", "exclude", "share"):
+            if group[name] != self.defaults[name]:
+                raise ArgumentError(
+                    f"Expected {name} for the optimizer as a whole, got it for a group: "
+                    f"{group[name]!r}."
+                )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -213,12 +225,15 @@ class RMSGD(Optimizer):
         its rate, and a warning names it.
 
         Raises:
+            ArgumentError: If a rate is a tensor that autograd follows.
             ExchangeError: If another process of a distributed run does not answer.
         """
         groups = self.param_groups
         # Of a sharded optimizer, a process may hold only layers that took no step, or none.
         if not anyone(any(group["stepped"] for group in groups), share=self._setting.share):
             return
+        if any(isinstance(g["lr"], Tensor) and g["lr"].requires_grad for g in groups):
+            raise ArgumentError("Expected rates that epoch_step() may set, got one with gradient.")
         states, self._last_probe = ended_epoch(
             groups,
             [state_of(group) for group in groups],
@@ -240,9 +255,8 @@ class RMSGD(Optimizer):
 
     @property
     def _setting(self) -> Setting:
-        first = self.param_groups[0]
-        include, exclude = globs(first["include"]), globs(first["exclude"])
-        return Setting(include, exclude, first["share"], first["variant"])
+        names = ("include", "exclude", "share", "variant")
+        return Setting(**{name: self.param_groups[0][name] for name in names})
 
     def _note(self) -> None:
         """Notes which layers take a step now, and measures s(0) of those that never did before.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,10 @@ class Probe:
     def coverage(self) -> float:
         """The share of the network's parameters that lie in probed layers."""
         return sum(layer.parameters for layer in self.probed) / max(1, self.parameters)
+
+    def __iter__(self) -> Iterator[LayerMetrics]:
+        """The rows, in the model's order."""
+        return iter(self.layers)
 
     def __getitem__(self, name: str) -> LayerMetrics:
         """The row of the tensor with this name."""

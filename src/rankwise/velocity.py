@@ -156,7 +156,6 @@ def _all_fuse(batch: Batch) -> bool:
                 param.is_contiguous()
                 and grad.is_contiguous()
                 and buffer.is_contiguous()
-                and param.dtype is float32
                 and grad.dtype is float32
                 and buffer.dtype is float32
                 and param.is_cpu

@@ -1,0 +1,154 @@
+"""Hugging Face's Trainer: RMSGD's optimizer and scheduler for it, and a callback for its epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ConstantLR, LinearLR
+
+from rankwise.errors import ArgumentError, MissingExtraError
+from rankwise.integrations.figures import figures, unwrapped
+from rankwise.layers import layer_groups
+from rankwise.optimizer import RMSGD
+from rankwise.probe_result import Probe
+
+try:
+    import accelerate  # noqa: F401 - without it transformers has a Trainer that can't be made
+    from transformers import (
+        Trainer,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
+except ImportError as error:
+    raise MissingExtraError(
+        "transformers", "transformers", "Training with Hugging Face's Trainer"
+    ) from error
+
+__all__ = ["EpochStep", "no_decay", "rmsgd"]
+
+
+def rmsgd(
+    model: nn.Module,
+    lr: float = 0.03,
+    *,
+    weight_decay: float = 0.0,
+    warmup_steps: int = 0,
+    **options: Any,
+) -> tuple[RMSGD, Any]:  # a scheduler, but the Trainer's annotation admits a LambdaLR only
+    """Makes the pair for `Trainer(optimizers=…)`: an RMSGD and a scheduler that lets it be.
+
+    Without a scheduler of ours the Trainer makes one of its own, which computes every rate from
+    the first one at each step and so undoes the layers' rates. `TrainingArguments` of the rate,
+    its schedule and decay have no effect on this pair.
+
+    Args:
+        model: The model; weight decay spares what the Trainer itself would spare.
+        lr: The rate that every layer starts with.
+        weight_decay: As in torch.optim.SGD.
+        warmup_steps: In how many steps the rates grow from a hundredth to their full size.
+        options: Other options of RMSGD.
+
+    Raises:
+        ArgumentError: If `warmup_steps` is negative.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.integrations.transformers import rmsgd
+        >>> optimizer, scheduler = rmsgd(torch.nn.Linear(20, 10), lr=0.1, weight_decay=0.01)
+        >>> [(group["name"], group["weight_decay"]) for group in optimizer.param_groups]
+        [('weight', 0.01), ('bias', 0.0)]
+    """
+    if warmup_steps < 0:
+        raise ArgumentError(f"Expected warmup_steps of 0 or more, got {warmup_steps!r}.")
+    groups = layer_groups(model, no_decay=no_decay(model), weight_decay=weight_decay)
+    optimizer = RMSGD(groups, lr=lr, **options)
+    if warmup_steps:
+        return optimizer, LinearLR(optimizer, start_factor=0.01, total_iters=warmup_steps)
+    return optimizer, ConstantLR(optimizer, factor=1.0, total_iters=0)
+
+
+def no_decay(model: nn.Module) -> Callable[[str, Tensor], bool]:
+    """Tells which parameters the Trainer would spare from weight decay, for `layer_groups`.
+
+    Args:
+        model: The model.
+
+    Returns:
+        A function of a parameter's name and the parameter.
+
+    Example:
+        >>> import torch, rankwise
+        >>> from rankwise.integrations.transformers import no_decay
+        >>> net = torch.nn.Linear(20, 10)
+        >>> groups = rankwise.layer_groups(net, no_decay=no_decay(net), weight_decay=0.01)
+        >>> optimizer = torch.optim.AdamW(groups, lr=1e-3)
+        >>> scheduler = rankwise.StableRankLR(optimizer, steps_per_epoch=100)
+    """
+    # The method reads nothing of its Trainer, which does not exist yet.
+    decayed = set(Trainer.get_decay_parameter_names(cast("Trainer", None), model))
+    return lambda name, _: name not in decayed
+
+
+class EpochStep(TrainerCallback):
+    """Calls RMSGD's `epoch_step()` at the end of each epoch, before any checkpoint of that epoch.
+
+    Args:
+        log: Where "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and "Q" go after each
+            epoch: the Trainer's `log`, as in `trainer.add_callback(EpochStep(log=trainer.log))`;
+            None for nowhere. A StableRankLR is logged too.
+
+    Example:
+        >>> from rankwise.integrations.transformers import EpochStep
+        >>> callbacks = [EpochStep()]  # for Trainer(…, callbacks=callbacks)
+    """
+
+    def __init__(self, log: Callable[[dict[str, float]], None] | None = None) -> None:
+        self._log = log
+        self._logged: Probe | None = None
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Ends the epoch after its last step: a checkpoint may be saved right after it."""
+        if _is_whole(state):
+            self._end_epoch(control, **kwargs)
+
+    def on_epoch_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Ends an epoch that has fewer steps than expected.
+
+        Not where training stops in its middle: resumed, the Trainer goes on with the same epoch.
+        """
+        if _is_whole(state) or not control.should_training_stop:
+            self._end_epoch(control, **kwargs)
+
+    def _end_epoch(
+        self, control: TrainerControl, *, optimizer: object, lr_scheduler: object, **_: object
+    ) -> None:
+        source = unwrapped(optimizer) or unwrapped(lr_scheduler)
+        if isinstance(source, RMSGD):
+            source.epoch_step()
+        if self._log is None or source is None or source.last_probe is self._logged:
+            return
+        self._logged = source.last_probe
+        # Logging calls off the log that the Trainer was about to write, as if this had been it.
+        should_log = control.should_log
+        self._log(figures(source, ("rate", "stable_rank", "quality")))
+        control.should_log = should_log
+
+
+def _is_whole(state: TrainerState) -> bool:
+    return state.epoch is not None and float(state.epoch).is_integer()

@@ -1,0 +1,68 @@
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.nn.functional import cross_entropy
+from torch.utils.tensorboard import SummaryWriter
+
+from rankwise import RMSGD, StableRankLR, TargetError, layer_groups
+from rankwise.integrations.tensorboard import log_layers
+
+
+def read(folder):
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+
+
+def train(model, batches, optimizer):
+    for x, y in batches:
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def test_every_layers_rate_and_metrics_are_written(network, batches, tmp_path):
+    model = network()
+    optimizer = RMSGD(model.named_parameters(), lr=0.05)
+    rates = []
+    with SummaryWriter(tmp_path) as writer:
+        for epoch in range(2):
+            train(model, batches, optimizer)
+            optimizer.epoch_step()
+            log_layers(writer, optimizer, epoch)
+            rates.append(optimizer.rates())
+    curves = read(tmp_path)
+    kinds = ("rate", "stable_rank", "condition", "quality")
+    assert curves.keys() == {f"{kind}/{n}" for kind in kinds for n in ("hidden", "out")} | {"Q"}
+    for name in ("hidden", "out"):
+        curve = curves[f"rate/{name}"]
+        assert [event.step for event in curve] == [0, 1]
+        assert [event.value for event in curve] == pytest.approx([r[name] for r in rates])
+        layer = optimizer.last_probe[f"{name}.weight"]
+        for kind in kinds[1:]:
+            assert curves[f"{kind}/{name}"][-1].value == pytest.approx(getattr(layer, kind))
+    assert curves["Q"][-1].value == pytest.approx(optimizer.last_probe.quality)
+
+
+def test_a_scheduler_is_written_as_well_and_tags_can_have_a_prefix(network, batches, tmp_path):
+    model = network()
+    optimizer = torch.optim.AdamW(layer_groups(model), lr=0.01)
+    scheduler = StableRankLR(optimizer)
+    train(model, batches, optimizer)
+    scheduler.step()
+    with SummaryWriter(tmp_path) as writer:
+        log_layers(writer, scheduler, 3, prefix="generator/")
+    curves = read(tmp_path)
+    assert curves["generator/rate/out"][0].value == pytest.approx(scheduler.rates()["out"])
+    assert curves["generator/Q"][0].step == 3
+
+
+def test_before_the_first_epochs_end_there_are_rates_only(network, tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        log_layers(writer, RMSGD(network().named_parameters()), 0)
+    assert read(tmp_path).keys() == {"rate/hidden", "rate/out"}
+
+
+def test_another_optimizer_is_refused(network):
+    with pytest.raises(TargetError, match="Expected an RMSGD or a StableRankLR, got SGD"):
+        log_layers(None, torch.optim.SGD(network().parameters()), 0)
