@@ -72,7 +72,7 @@ def _zip(**entries: bytes) -> bytes:
         (b"GGUF\x03\0\0\0", "GGUF"),
         (b"\x1c\0\0\0TFL3" + bytes(99), "TensorFlow Lite"),
         (_tar(), "tar archive"),
-        (gzip.compress(b"weights"), "gzip"),
+        (gzip.compress(b"weights", mtime=0), "gzip"),
         (lzma.compress(b"weights"), "xz"),
         (b"\x08\x01\x12\x04abcd", "SavedModel"),
         (b"\x08\x06\x12\x02ab\xca\x19\x00", "Core ML"),
