@@ -449,3 +449,19 @@ def test_inductor_compiles_the_step():
     expected_weights, expected_rates = compiled_run(None, epochs=2)
     assert rates == pytest.approx(expected_rates, rel=1e-4)
     torch.testing.assert_close(weights, expected_weights, rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_can_be_made_and_copied_inside_compiled_code():
+    torch._dynamo.reset()
+    weight = torch.nn.Parameter(torch.randn(6, 5))
+
+    @torch.compile(backend="eager")
+    def make():
+        optimizer = RMSGD([weight], lr=0.1)
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        return deepcopy(optimizer)
+
+    copied = make()
+    copied.epoch_step()
+    assert copied.rates()["layer0"] == pytest.approx(0.098, abs=0.02)

@@ -172,3 +172,20 @@ def test_the_smallest_rates_are_kept_to_all_digits(way):
         param.grad = torch.ones(4, 3)
         optimizer.step()
         torch.testing.assert_close(param.detach(), torch.full((4, 3), -rate), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_nesterov_rounds_a_parameter_once(dtype):
+    """In few bits, a parameter that is changed twice in a step is off by twice as much."""
+    torch.manual_seed(0)
+    start, grads = torch.randn(64, 64), torch.randn(6, 64, 64)
+    errors = []
+    for make in (RMSGD, torch.optim.SGD):
+        exact, rounded = (Parameter(start.to(dtype).to(kind)) for kind in (torch.float64, dtype))
+        for param in (exact, rounded):
+            optimizer = make([param], lr=0.03, momentum=0.9, nesterov=True, foreach=False)
+            for grad in grads.to(dtype):
+                param.grad = grad.to(param.dtype)
+                optimizer.step()
+        errors.append((exact - rounded.double()).abs().mean().item())
+    assert errors[0] < 1.3 * errors[1]

@@ -91,6 +91,10 @@ class RMSGD(Optimizer):
         {'0': 0.028812, '1': 0.028812}
     """
 
+    # On the class: torch.compile loses what is set on an optimizer before Optimizer.__init__.
+    _idle: Sequence[Group] = ()  # layers that took no step since the last epoch's end
+    _last_probe: Probe | None = None
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -113,32 +117,32 @@ class RMSGD(Optimizer):
         share: bool = True,
     ) -> None:
         defaults = {
+            # What every step reads comes first and lies together in memory.
             "lr": lr if isinstance(lr, Tensor) else float(lr),
             "momentum": momentum,
-            "beta": beta,
-            "zeta": zeta,
-            "floor": floor,
             "dampening": dampening,
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
+            "variant": variant,
+            "differentiable": differentiable,
             "foreach": foreach,
             "fused": fused,
-            "differentiable": differentiable,
-            "variant": variant,
+            "beta": beta,
+            "zeta": zeta,
+            "floor": floor,
             "include": globs(include),
             "exclude": globs(exclude),
             "share": share,
         }
         _check(defaults)
-        self._idle: list[Group] = []  # layers that took no step since the last epoch's end
-        self._last_probe: Probe | None = None
         super().__init__(params, defaults)
         if fused and differentiable:
             raise RuntimeError("`fused` does not support `differentiable`")
         if fused and foreach:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
+    @_disable_dynamo  # as the one it overrides
     def add_param_group(self, param_group: Group) -> None:
         """Adds parameters, one group for each layer among them.
 
@@ -155,7 +159,7 @@ class RMSGD(Optimizer):
                 group["lr"] = 1.0 * group["lr"]  # each layer its own, and no whole number
             add_state(group)
             self.param_groups.append(group)
-            self._idle.append(group)
+            self._idle = [*self._idle, group]
 
     def _check_common(self, group: Group) -> None:
         """Raises for options of a group that only the whole optimizer can have."""
@@ -168,6 +172,7 @@ class RMSGD(Optimizer):
                     f"{group[name]!r}."
                 )
 
+    @_disable_dynamo
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for index, group in enumerate(self.param_groups):

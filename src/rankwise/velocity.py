@@ -56,11 +56,10 @@ class Step(NamedTuple):
     @property
     def fusable(self) -> bool:
         """Whether torch's fused kernel can take this step."""
-        if not self.momentum:
-            return True
-        if self.nesterov:  # the kernel adds the gradient itself, without the inner factor
-            return not self.inside and self.scale == 1.0
-        return not 0.0 < float(self.factors[0]) / self.scale < _LEAST_FUSED
+        if not self.momentum or not self.inside:
+            return not self.nesterov or self.scale == 1.0
+        # with Nesterov's form the kernel would add the gradient itself, without the rate
+        return not self.nesterov and not 0.0 < float(self.rate) < _LEAST_FUSED * self.scale
 
     @property
     def sign(self) -> float:
@@ -107,7 +106,7 @@ def take(batches: Iterable[Batch]) -> None:
     fused: Batch | None = None  # a run of batches that take the same step
     foreach: dict[tuple[Step, object], list[Batch]] = {}
     for batch in batches:
-        for part in _parts(batch):
+        for part in (batch,) if _all_fuse(batch) else _parts(batch):
             if part.way is Way.FUSED:
                 if fused is not None and _alike(fused, part):
                     fused.extend(part)
@@ -134,7 +133,7 @@ def _alike(one: Batch, other: Batch) -> bool:
 def _parts(batch: Batch) -> Iterable[Batch]:
     """A batch, cut up where its tensors do not all allow the way it is to go."""
     step, way, params, grads, buffers = batch
-    if way is Way.LOOP or (way is Way.FUSED and _all_fuse(batch) and step.fusable):
+    if way is Way.LOOP:
         return (batch,)
     momentum = bool(buffers)
     return [
@@ -144,10 +143,12 @@ def _parts(batch: Batch) -> Iterable[Batch]:
 
 
 def _all_fuse(batch: Batch) -> bool:
-    """Whether all tensors are as the fused kernel wants them: the common case, quickly.
+    """Whether a whole batch is as the fused kernel wants it: the common case, quickly.
 
     A gradient is on its parameter's device; torch sees to that.
     """
+    if batch.way is not Way.FUSED or not batch.step.fusable:
+        return False
     float32, tensor, plain = torch.float32, Tensor, _PLAIN
     try:
         triples = zip(batch.params, batch.grads, batch.buffers or batch.params, strict=True)
@@ -197,15 +198,15 @@ def _fused_step(batch: Batch) -> None:
     The kernel computes b ← αb + (1 − dampening)·g, w ← w − lr·b.
     """
     step = batch.step
-    inner, outer = (float(factor) for factor in step.factors)
+    inner, outer = step.factors
     torch._fused_sgd_(
         batch.params,
         batch.grads,
         batch.buffers,
         weight_decay=float(step.weight_decay) * step.scale,
         momentum=step.momentum,
-        lr=outer if step.momentum else float(step.rate) / step.scale,
-        dampening=1.0 - inner / step.scale,
+        lr=float(outer if step.momentum else step.rate / step.scale),
+        dampening=1.0 - float(inner) / step.scale,
         nesterov=step.nesterov,
         maximize=step.maximize,
         is_first_step=False,
@@ -233,7 +234,11 @@ def _foreach_step(batches: Sequence[Batch]) -> None:
         else:
             pulls = tuple(buffers)
     if step.momentum and not step.inside:
-        pulls = torch._foreach_mul(pulls, [float(s.rate) for s in steps])
+        rates = [float(s.rate) for s in steps]
+        if step.nesterov:
+            torch._foreach_mul_(pulls, rates)
+        else:  # these are the buffers
+            pulls = torch._foreach_mul(pulls, rates)
     torch._foreach_sub_(params, pulls)
 
 
@@ -250,8 +255,10 @@ def _loop_step(param: Tensor, grad: Tensor, buffer: Tensor | None, step: Step) -
     elif step.nesterov:
         pull = _decayed(param, grad, step)
         _add(buffer.mul_(step.momentum), pull, inner)
-        _add(param, buffer, -outer * step.momentum)
-        _add(param, pull, -step.rate)
+        # first the sum: a parameter that is changed twice is rounded twice
+        ahead = buffer.clone()
+        _add(ahead, pull, inner / step.momentum)
+        _add(param, ahead, -outer * step.momentum)
     else:
         buffer.mul_(step.momentum)
         if isinstance(step.weight_decay, Tensor) or step.weight_decay:
