@@ -16,7 +16,7 @@ def block():
 
 def split(params, others=(), **options):
     """Splits as an optimizer does: after torch has taken the names out of the pairs."""
-    pairs = [p if isinstance(p, tuple) else (None, p) for p in params]
+    pairs = [p if isinstance(p, tuple) else (None, p) for p in list(params)]
     group = {"params": [p for _, p in pairs], **options}
     if pairs and pairs[0][0] is not None:
         group["param_names"] = [name for name, _ in pairs]
@@ -77,6 +77,21 @@ def test_vectors_of_another_group_join_the_layer_of_their_weight():
     names = [group["name"] for group in (*weights, *vectors)]
     assert len(set(names)) == len(names)
     assert "3.bias" in names
+
+
+def test_biases_without_names_join_their_weights():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3))
+    weights = split(p for p in net.parameters() if p.ndim > 1)
+    biases = split((p for p in net.parameters() if p.ndim < 2), others=weights)
+    assert [group["layer"] for group in biases] == ["layer0", "layer1", "layer2"]
+    assert len({group["name"] for group in (*weights, *biases)}) == 6
+
+
+def test_vectors_without_names_that_may_be_something_else_form_a_layer():
+    net = block()
+    weights = split(p for p in net.parameters() if p.ndim > 1)
+    vectors = split((p for p in net.parameters() if p.ndim < 2), others=weights)
+    assert [(group["layer"], len(group["params"])) for group in vectors] == [("layer2", 3)]
 
 
 def test_vectors_that_belong_to_no_known_weight_form_a_layer():

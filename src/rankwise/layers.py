@@ -73,7 +73,8 @@ def split_group(group: Group, others: Sequence[Group]) -> list[Group]:
 
     A group that says itself which layer it is, as those of `layer_groups`, stays whole. Vectors
     with a name join the layer of their module's weight, if an earlier group has it: trainers hand
-    over weights with and vectors without decay in two groups.
+    over weights with and vectors without decay in two groups. Without names, vectors that can only
+    be the biases of earlier weights join those.
     """
     taken = _names(others) | {other["layer"] for other in others}
     if "layer" in group or not group["params"]:
@@ -83,7 +84,9 @@ def split_group(group: Group, others: Sequence[Group]) -> list[Group]:
     options = {k: v for k, v in group.items() if k not in ("params", "param_names", "name")}
     prefix = f"{group['name']}/" if "name" in group else ""
     names = group.get("param_names") or [None] * len(group["params"])
-    layers = _by_order(zip(names, group["params"], strict=True), _homes(others))
+    layers = _biases(group, others)
+    if not layers:
+        layers = _by_order(zip(names, group["params"], strict=True), _homes(others))
     parts: list[Group] = []
     for layer, members in _titled(layers, prefix, taken):
         parts.append({**options, **_group(members, layer, taken | _names(parts))})
@@ -148,6 +151,20 @@ def _by_order(
         else:
             new[-1][1].append((name, param))
     return [*new, *joined.items()]
+
+
+def _biases(group: Group, others: Sequence[Group]) -> list[tuple[str | None, list[Member]]]:
+    """Vectors without names as biases: one for each weight so far, with as many outputs.
+
+    Returns:
+        Each one's layer, as `_by_order` does; nothing where they don't match one by one.
+    """
+    vectors, weights = group["params"], [param for other in others for param in other["params"]]
+    outputs = [weight.shape[:1] if weight.ndim >= 2 else None for weight in weights]
+    if "param_names" in group or [vector.shape for vector in vectors] != outputs:
+        return []
+    pairs = zip(others, vectors, strict=True)
+    return [(other["layer"], [(None, vector)]) for other, vector in pairs]
 
 
 def _titled(

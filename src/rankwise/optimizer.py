@@ -32,7 +32,7 @@ from rankwise.layers import Group, split_group
 from rankwise.pace import Setting, ended_epoch, started
 from rankwise.probe import globs
 from rankwise.probe_result import Probe
-from rankwise.rates import Rule, Variant
+from rankwise.rates import Rule, Variant, check_rule
 from rankwise.velocity import Batch, Step, Way, take
 
 __all__ = ["RMSGD"]
@@ -370,7 +370,7 @@ def _check_fused(params: Iterable[Tensor]) -> None:
 
 def _check(options: Group) -> None:
     """Raises for options out of range, in torch.optim.SGD's words where it has them."""
-    lr, floor = options["lr"], options["floor"]
+    lr = options["lr"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")
     if lr < 0.0:
@@ -380,11 +380,6 @@ def _check(options: Group) -> None:
             raise ValueError(f"Invalid {name} value: {options[name]}")
     if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-    if not 0.0 <= options["beta"] <= 1.0:
-        raise ArgumentError(f"Expected beta between 0 and 1, got {options['beta']!r}.")
-    if not 0.0 <= options["zeta"] < math.inf:
-        raise ArgumentError(f"Expected zeta ≥ 0, got {options['zeta']!r}.")
-    if floor is not None and not 0.0 <= floor < math.inf:
-        raise ArgumentError(f"Expected floor ≥ 0, or None for a hundredth of lr, got {floor!r}.")
+    check_rule(options["beta"], options["zeta"], options["floor"] or 0.0)
     if options["variant"] not in ("paper", "released"):
         raise ArgumentError(f"Expected variant='paper' or 'released', got {options['variant']!r}.")

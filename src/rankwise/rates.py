@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Literal, NamedTuple
 
-__all__ = ["Reading", "Rule", "State", "Unread", "next_states"]
+from rankwise.errors import ArgumentError
+
+__all__ = ["Reading", "Rule", "State", "Unread", "Variant", "check_rule", "next_states"]
 
 Variant = Literal["paper", "released"]
 
@@ -58,6 +60,19 @@ class Unread(Enum):
 
 
 Reading = float | Unread
+
+
+def check_rule(beta: float, zeta: float, floor: float) -> None:
+    """See that a rule's numbers make sense.
+
+    Raises:
+        ArgumentError: If one does not.
+    """
+    if not 0.0 <= beta <= 1.0:
+        raise ArgumentError(f"Expected beta between 0 and 1, got {beta!r}.")
+    for name, value in (("zeta", zeta), ("floor", floor)):
+        if not 0.0 <= value < math.inf:
+            raise ArgumentError(f"Expected {name} ≥ 0, got {value!r}.")
 
 
 def next_states(

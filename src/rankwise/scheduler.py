@@ -17,7 +17,7 @@ from rankwise.errors import ArgumentError
 from rankwise.pace import Setting, ended_epoch, started
 from rankwise.probe import globs
 from rankwise.probe_result import Probe
-from rankwise.rates import Rule, State
+from rankwise.rates import Rule, State, check_rule
 
 __all__ = ["StableRankLR"]
 
@@ -89,11 +89,7 @@ class StableRankLR(LRScheduler):
         self._watch()
 
     def _check(self) -> None:
-        if not 0.0 <= self.beta <= 1.0:
-            raise ArgumentError(f"Expected beta between 0 and 1, got {self.beta!r}.")
-        for name in ("zeta", "floor"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise ArgumentError(f"Expected {name} ≥ 0, got {getattr(self, name)!r}.")
+        check_rule(self.beta, self.zeta, self.floor)
         if not 0.0 < self.reference < math.inf:
             raise ArgumentError(f"Expected reference > 0, got {self.reference!r}.")
         steps = self.steps_per_epoch
