@@ -1,6 +1,5 @@
-"""Claim: with a rate for every layer, a step costs little more than torch.optim.SGD's best mode does
-for all at one rate, and less than its default. The aim was 1.03 of the former and 0.65 of the
-latter.
+"""Claim: with a rate for every layer, a step costs little more than torch.optim.SGD's best mode at
+one rate for all, and less than its default. The aim was 1.03 of the former and 0.65 of the latter.
 
 All with momentum 0.9; torch.optim.SGD has all parameters in one group, RMSGD one group and one rate
 a layer. Best mode: `fused=True`. State: bytes kept, of the parameters' own. Parameters, gradients
