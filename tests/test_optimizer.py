@@ -477,3 +477,14 @@ def test_a_rate_that_autograd_follows_is_not_set():
     optimizer.param_groups[0]["stepped"] = True
     with pytest.raises(ArgumentError, match="got one with gradient"):
         optimizer.epoch_step()
+
+
+def test_the_default_device_is_not_where_rates_are_kept():
+    with torch.device("meta"):
+        optimizer = RMSGD([nn.Parameter(torch.ones(4, 4, device="cpu"))], lr=0.1)
+    assert optimizer.rates() == {"layer0": 0.1}
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(4, 4)
+    optimizer.step()
+    with torch.device("meta"):
+        optimizer.epoch_step()
+    assert 0.0 < optimizer.rates()["layer0"] < 0.1

@@ -233,3 +233,12 @@ def test_threads_do_not_change_the_result(threads):
 def test_a_probe_is_a_sequence_of_its_rows():
     found = rankwise.probe(nn.Linear(8, 4))
     assert list(found) == list(found.layers)
+
+
+def test_the_default_device_does_not_matter():
+    torch.manual_seed(0)
+    weights = {"w": torch.randn(40, 4) @ torch.randn(4, 60), "v": torch.randn(8, 4, 3, 3)}
+    plain = rankwise.probe(weights)
+    with torch.device("meta"):
+        found = rankwise.probe(weights)
+    assert [layer.quality for layer in found] == [layer.quality for layer in plain]

@@ -139,7 +139,7 @@ def _rank_beside_rounding(weight: Tensor, epsilon: float) -> int:
     if matrix.shape[0] > matrix.shape[1]:
         matrix = matrix.T
     lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
-    spectrum = exact_spectrum(matrix / lengths.where(lengths > 0, torch.ones(())))
+    spectrum = exact_spectrum(matrix / lengths.where(lengths > 0, lengths.new_ones(())))
     return int(np.count_nonzero(spectrum.values > _rounding(spectrum, epsilon)))
 
 

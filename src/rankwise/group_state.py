@@ -42,7 +42,7 @@ def add_state(group: Group) -> None:
         group["floor"] = 0.0 if group["variant"] == "released" else _FLOOR * rate
     group.setdefault("base_rate", rate)
     for name, value in zip(_ENTRIES, _numbers(State(rate, rate)), strict=True):
-        group.setdefault(name, torch.tensor(value, dtype=torch.float64))
+        group.setdefault(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
     group.setdefault("started", False)
     group.setdefault("stepped", False)
 
@@ -86,7 +86,7 @@ def outside_factor(group: Group) -> float:
     """What others, as a warm-up, have made of the layer's rate since it was set."""
     lr, rate = group["lr"], float(group["rate"])
     if isinstance(lr, Tensor):
-        rate = float(torch.tensor(rate, dtype=lr.dtype))  # as the tensor can hold it
+        rate = float(torch.tensor(rate, dtype=lr.dtype, device="cpu"))  # as the tensor can hold it
     now = rate_of(group)
     return now / rate if rate and now != rate else 1.0
 

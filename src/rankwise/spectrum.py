@@ -79,13 +79,13 @@ class Workspace:
 
     def __init__(self, side_by_side: int = 1) -> None:
         self.side_by_side = side_by_side
-        self._buffer = torch.empty(0, dtype=torch.float64)
+        self._buffer = torch.empty(0, dtype=torch.float64, device="cpu")
 
     def take(self, shape: Sequence[int]) -> Tensor:
         """An uninitialised float64 tensor."""
         size = math.prod(shape)
         if self._buffer.numel() < size:
-            self._buffer = torch.empty(size, dtype=torch.float64)
+            self._buffer = torch.empty(size, dtype=torch.float64, device="cpu")
         return self._buffer[:size].view(shape)
 
     def torch_is_faster(self, size: int) -> bool:
@@ -191,7 +191,7 @@ def _power_of_two(weight: Tensor) -> float:
     """A power of two near the largest entry: dividing by it is exact, and no square overflows."""
     largest = 0.0
     for block in _blocks(weight, 1.0):
-        peak = float(torch.as_tensor(block).abs().max())
+        peak = float(_as_tensor(block).abs().max())
         if not math.isfinite(peak):
             raise NotFiniteError("it holds NaN or infinity")
         largest = max(largest, peak)
@@ -229,8 +229,13 @@ def _float64(block: Tensor, scale: float) -> Array | Tensor:
 
 def _eigenvalues(gram: Array | Tensor, workspace: Workspace) -> Array:
     if isinstance(gram, Tensor) or workspace.torch_is_faster(len(gram)):
-        return torch.linalg.eigvalsh(torch.as_tensor(gram)).cpu().numpy()
+        return torch.linalg.eigvalsh(_as_tensor(gram)).cpu().numpy()
     return np.linalg.eigvalsh(gram).astype(np.float64, copy=False)
+
+
+def _as_tensor(matrix: Array | Tensor) -> Tensor:
+    """The matrix where it is; torch.as_tensor would take it to the default device."""
+    return matrix if isinstance(matrix, Tensor) else torch.from_numpy(matrix)
 
 
 def _svd_values(matrix: Array | Tensor) -> Array:
