@@ -109,6 +109,20 @@ def test_a_recurrent_module_keeps_its_order():
     ]
 
 
+def test_a_weight_that_is_kept_in_parts_is_one_layer_with_its_bias():
+    """Its bias comes first then, and would join the layer before."""
+    norms = nn.utils.parametrizations
+    net = nn.Sequential(
+        nn.Linear(4, 8), norms.weight_norm(nn.Linear(8, 8)), norms.spectral_norm(nn.Linear(8, 8))
+    )
+    assert members(layer_groups(net)) == [
+        ("0", ["0.weight", "0.bias"]),
+        ("1", ["1.bias", *(f"1.parametrizations.weight.original{i}" for i in (0, 1))]),
+        ("2", ["2.bias", "2.parametrizations.weight.original"]),
+    ]
+    assert len(layer_groups(norms.weight_norm(nn.Linear(3, 3)))) == 1
+
+
 def test_a_group_that_names_its_layer_stays_whole():
     group = {"params": [torch.ones(2, 2), torch.ones(3, 3)], "layer": "both"}
     assert split_group(group, []) == [group]

@@ -488,3 +488,8 @@ def test_the_default_device_is_not_where_rates_are_kept():
     with torch.device("meta"):
         optimizer.epoch_step()
     assert 0.0 < optimizer.rates()["layer0"] < 0.1
+
+
+def test_lazy_parameters_are_refused_with_advice():
+    with pytest.raises(ArgumentError, match="run the model once"):
+        RMSGD(nn.LazyLinear(3).parameters())

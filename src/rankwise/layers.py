@@ -15,6 +15,9 @@ from rankwise.unfold import kind_of
 
 __all__ = ["Group", "layer_groups", "layers_of", "split_group", "weights_in"]
 
+# The end of a name that torch.nn.utils.parametrize gives.
+_PARTS = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")
+
 # What torch calls a parameter group.
 Group = dict[str, Any]
 Named = Iterable[tuple[str, Tensor]]
@@ -134,6 +137,9 @@ def _by_order(
 ) -> list[tuple[str | None, list[Member]]]:
     """A tensor of two or more dimensions opens a layer, smaller ones join the one before.
 
+    Where torch's parametrizations keep a module's weight in parts, all of the module is a layer:
+    its bias comes before its weight there, and weight norm's lengths before its directions.
+
     Returns:
         The layers in their order, each with its name if it exists already, and its members.
     """
@@ -142,12 +148,19 @@ def _by_order(
     elsewhere = {m: home for m, home in (homes or {}).items() if m not in inside}
     new: list[tuple[str | None, list[Member]]] = []
     joined: dict[str, list[Member]] = {}
+    in_parts = {_PARTS.sub("", name) for name, _ in members if name and _PARTS.search(name)}
+    whole: dict[str, list[Member]] = {}  # their layers
     for name, param in members:
         home = elsewhere.get(_module(name)) if name and param.ndim < 2 else None
+        module = _module(_PARTS.sub(".weight", name)) if name else None
         if home is not None:
             joined.setdefault(home, []).append((name, param))
-        elif param.ndim >= 2 or not new:
+        elif module in whole:
+            whole[module].append((name, param))
+        elif param.ndim >= 2 or module in in_parts or not new:
             new.append((None, [(name, param)]))
+            if module in in_parts:
+                whole[module] = new[-1][1]
         else:
             new[-1][1].append((name, param))
     return [*new, *joined.items()]
@@ -173,8 +186,8 @@ def _titled(
     """The layers with names that no other has."""
     used = set(taken)
     for number, (home, members) in enumerate(layers, start=len(used)):
-        name, first = members[0]
-        title = f"layer{number}" if name is None else name
+        name, first = next((m for m in members if m[1].ndim >= 2), members[0])
+        title = f"layer{number}" if name is None else _PARTS.sub("", name) or name
         title = title.removesuffix(".weight") if first.ndim >= 2 else title
         layer = home or _unique(prefix + title, used)
         used.add(layer)

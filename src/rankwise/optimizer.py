@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     Optimizer,
     _default_to_fused_or_foreach,
@@ -154,6 +155,10 @@ class RMSGD(Optimizer):
         whole = self.param_groups.pop()
         _check(whole)
         self._check_common(whole)
+        if any(is_lazy(param) for param in whole["params"]):
+            raise ArgumentError(
+                "Expected parameters with shapes, got lazy ones: run the model once."
+            )
         for group in split_group(whole, self.param_groups):
             if isinstance(group["lr"], Tensor) and not group["lr"].requires_grad:
                 group["lr"] = 1.0 * group["lr"]  # each layer its own, and no whole number
