@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 # Far more than a test takes. A process that only waits is given up before gloo would tell it.
-GIVE_UP = 60
+GIVE_UP = 150
 TIMEOUT = timedelta(seconds=2 * GIVE_UP)
 PRELOADED = [
     "pytest",
