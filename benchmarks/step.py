@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import rankwise
 from benchmarks.networks import NETWORKS, parameters
@@ -76,12 +75,8 @@ def _with_rates(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def _state_size(optimizer: torch.optim.Optimizer) -> float:
-    kept = sum(t.nbytes for s in optimizer.state.values() for t in s.values() if _is_tensor(t))
+    kept = sum(t.nbytes for s in optimizer.state.values() for t in s.values())
     return kept / sum(p.nbytes for group in optimizer.param_groups for p in group["params"])
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _spread(ratios: list[float]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,15 +66,15 @@ def _numbers(state: State) -> tuple[float, ...]:
     return state.rate, known, float(state.epoch), float(state.asleep)
 
 
-def is_moving(group: Group) -> bool:
-    """Whether a group is about to take a step.
+def is_moving(group: Group, kept: Mapping[str, Any]) -> bool:
+    """Whether a group takes a step, given what is kept of its layer: "started" and "rate".
 
     A rate of 0 that is not the layer's own is how a distributed checkpoint asks for empty buffers,
     and no step; at a rate of its own that fell to 0 a layer still coasts.
     """
     if all(param.grad is None for param in group["params"]):
         return False
-    return bool(group["lr"] != 0 or (group["started"] and group["rate"] == 0))
+    return bool(group["lr"] != 0 or (kept["started"] and kept["rate"] == 0))
 
 
 def rate_of(group: Group) -> float:

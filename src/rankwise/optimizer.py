@@ -275,7 +275,7 @@ class RMSGD(Optimizer):
         """
         if not self._idle:
             return
-        moving = [group for group in self._idle if is_moving(group)]
+        moving = [group for group in self._idle if is_moving(group, group)]
         for group in self._idle:  # wrappers may have put back what was there before the epoch's end
             group["stepped"] = False
         for group in moving:

@@ -94,7 +94,7 @@ def next_states(
             states, readings, rules, _sleepers(states, readings), strict=True
         )
     ]
-    return _followed(states, stepped, readings, rules)
+    return _followed(stepped, readings, rules)
 
 
 def _stepped(state: State, reading: Reading, rule: Rule, *, held: bool, asleep: bool) -> State:
@@ -146,7 +146,7 @@ def _sleepers(states: Sequence[State], readings: Sequence[Reading]) -> list[tupl
 
 
 def _followed(
-    before: Sequence[State], after: list[State], readings: Sequence[Reading], rules: Sequence[Rule]
+    states: Sequence[State], readings: Sequence[Reading], rules: Sequence[Rule]
 ) -> list[State]:
     """Gives layers that have no weight to probe a rate: the mean pace of those that have.
 
@@ -154,15 +154,15 @@ def _followed(
     """
     paces = [
         state.rate / state.initial
-        for state, reading in zip(after, readings, strict=True)
+        for state, reading in zip(states, readings, strict=True)
         if not isinstance(reading, Unread) and state.initial
     ]
     result: list[State] = []
-    for state, reading, rule in zip(before, readings, rules, strict=True):
-        new = after[len(result)]
+    for state, reading, rule in zip(states, readings, rules, strict=True):
+        rate = state.rate
         if reading is Unread.UNPROBED and rule.variant == "released" and result:
-            new = state._replace(rate=result[-1].rate)
+            rate = result[-1].rate
         elif reading is Unread.UNPROBED and rule.variant == "paper" and paces:
-            new = state._replace(rate=state.initial * math.fsum(paces) / len(paces))
-        result.append(new)
+            rate = state.initial * math.fsum(paces) / len(paces)
+        result.append(state._replace(rate=rate))
     return result

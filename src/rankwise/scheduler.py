@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
 from rankwise.errors import ArgumentError
+from rankwise.group_state import is_moving, rate_of
 from rankwise.pace import Setting, ended_epoch, started
 from rankwise.probe import globs
 from rankwise.probe_result import Probe
@@ -104,7 +105,7 @@ class StableRankLR(LRScheduler):
     def rates(self) -> dict[str, float]:
         """Each group's present rate, by its name."""
         groups = self.optimizer.param_groups
-        return {g.get("name", f"group{i}"): float(g["lr"]) for i, g in enumerate(groups)}
+        return {g.get("name", f"group{i}"): rate_of(g) for i, g in enumerate(groups)}
 
     def get_lr(self) -> list[float | Tensor]:
         """The groups' next rates: after an epoch of training new ones, else as they are."""
@@ -112,7 +113,7 @@ class StableRankLR(LRScheduler):
         self._catch_up()
         due = self._steps >= (self.steps_per_epoch or 1) and not self._is_initial
         paces = self._update() if due else [1.0] * len(groups)
-        return [float(group["lr"]) * pace for group, pace in zip(groups, paces, strict=True)]
+        return [rate_of(group) * pace for group, pace in zip(groups, paces, strict=True)]
 
     def _get_closed_form_lr(self) -> list[float | Tensor]:
         """What SequentialLR asks for where this scheduler's turn begins: a fresh start."""
@@ -187,8 +188,7 @@ class StableRankLR(LRScheduler):
     def _after_step(self) -> None:
         moved = False
         for layer, group in zip(self._layers, self.optimizer.param_groups, strict=True):
-            live = group["lr"] != 0 or (layer["started"] and layer["rate"] == 0.0)
-            if live and any(param.grad is not None for param in group["params"]):
+            if is_moving(group, layer):
                 layer["stepped"] = moved = True
         self._steps += moved
 
@@ -214,7 +214,7 @@ class StableRankLR(LRScheduler):
         """Takes in groups that the optimizer has got since."""
         for index, group in enumerate(self.optimizer.param_groups):
             if index >= len(self.base_lrs):
-                self.base_lrs.append(group.setdefault("initial_lr", float(group["lr"])))
+                self.base_lrs.append(group.setdefault("initial_lr", rate_of(group)))
             if index >= len(self._layers):
                 initial = float(self.base_lrs[index])
                 fresh = State(initial, initial)._asdict()

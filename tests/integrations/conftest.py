@@ -57,3 +57,20 @@ def plain(batches):
         return {group["name"]: group["lr"] for group in optimizer.param_groups}
 
     return train
+
+
+@pytest.fixture
+def scheduled(plain):
+    """The same where a scheduler ends the epochs; `make` gives an optimizer and its scheduler."""
+
+    def train(make, epochs):
+        kept = []
+
+        def make_optimizer(model):
+            optimizer, scheduler = make(model)
+            kept.append(scheduler)
+            return optimizer
+
+        return plain(make_optimizer, epochs, end_epoch=lambda _: kept[0].step())
+
+    return train

@@ -104,16 +104,13 @@ def make_adamw(model):
 
 @pytest.mark.parametrize("steps_per_epoch", [None, 4])
 def test_the_scheduler_ends_epochs_as_in_a_plain_loop_and_resumes(
-    network, batches, plain, tmp_path, steps_per_epoch
+    network, batches, scheduled, tmp_path, steps_per_epoch
 ):
-    kept = []
-
-    def plain_adamw(model):
+    def pair(model):
         optimizer = make_adamw(model)
-        kept.append(StableRankLR(optimizer))
-        return optimizer
+        return optimizer, StableRankLR(optimizer)
 
-    expected = plain(plain_adamw, EPOCHS, end_epoch=lambda _: kept[0].step())
+    expected = scheduled(pair, EPOCHS)
 
     def run():
         def make_scheduler(optimizer):

@@ -197,15 +197,8 @@ def adamw(model, steps_per_epoch=None):
     return optimizer, StableRankLR(optimizer, steps_per_epoch=steps_per_epoch)
 
 
-def test_the_scheduler_ends_epochs_as_in_a_plain_loop_and_resumes(make, plain, tmp_path):
-    kept = []
-
-    def plain_adamw(model):
-        optimizer, scheduler = adamw(model)
-        kept.append(scheduler)
-        return optimizer
-
-    expected = plain(plain_adamw, EPOCHS, end_epoch=lambda _: kept[0].step())
+def test_the_scheduler_ends_epochs_as_in_a_plain_loop_and_resumes(make, scheduled, tmp_path):
+    expected = scheduled(adamw, EPOCHS)
 
     def by_step(model):
         return adamw(model, steps_per_epoch=4)
