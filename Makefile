@@ -35,7 +35,7 @@ clean:
 $(READY_TO_RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(INSTALL) scikit-learn -e '.[cli]'
+	$(INSTALL) -e '.[lab]'
 	touch $@
 
 $(READY): $(READY_TO_RUN) requirements-dev.txt

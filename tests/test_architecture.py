@@ -46,8 +46,43 @@ ORDER = [
     "scheduler",
     "integrations",
     "__init__",
+    "lab",
     "cli",
     "__main__",
+]
+
+# The same within the lab: data, networks, optimizers, tasks, then a run from its plan to its table.
+LAB = [
+    "errors",
+    "seeds",
+    "config",
+    "storage",
+    "environment",
+    "signals",
+    "budget",
+    "data",
+    "networks",
+    "scores",
+    "frechet",
+    "defaults",
+    "schedules",
+    "line_search",
+    "optimizers",
+    "devices",
+    "sync_norm",
+    "update",
+    "tasks",
+    "loggers",
+    "resolve",
+    "parts",
+    "look",
+    "weights",
+    "records",
+    "job",
+    "live",
+    "train",
+    "compare",
+    "__init__",
 ]
 
 
@@ -84,13 +119,42 @@ def test_nothing_imports_what_stands_after_it(path):
         assert inside or place(imported) < place(own), f"{own} imports {imported}"
 
 
+def lab_modules():
+    return sorted((PACKAGE / "lab").rglob("*.py"))
+
+
+def test_the_list_of_the_lab_is_complete():
+    found = {path.relative_to(PACKAGE / "lab").parts[0] for path in lab_modules()}
+    assert {name.removesuffix(".py") for name in found} == set(LAB)
+
+
+@pytest.mark.parametrize("path", lab_modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_in_the_lab_imports_what_stands_after_it(path):
+    own = path.relative_to(PACKAGE / "lab").parts[0].removesuffix(".py")
+    for imported in imports_of(path):
+        if imported.startswith("lab."):
+            needed = imported.split(".")[1]
+            inside = needed == own and path.parent != PACKAGE / "lab"
+            assert inside or LAB.index(needed) < LAB.index(own), f"{own} imports {needed}"
+
+
+@pytest.mark.parametrize("path", lab_modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_lab_uses_public_names_only(path):
+    for imported in imports_of(path):
+        assert imported == "__init__" or imported.split(".")[0] == "lab", imported
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "rankwise":
+            assert node.attr in rankwise.__all__, node.attr
+
+
 def test_folders_have_no_cycles():
-    for folder in ("files", "show", "integrations", "cli"):
+    for folder in ("files", "show", "integrations", "lab/data", "lab/networks", "lab/tasks", "cli"):
+        inside = folder.replace("/", ".") + "."
         graph = {
             path.stem: {
-                name.split(".")[1]
+                name.removeprefix(inside).split(".")[0]
                 for name in imports_of(path)
-                if name.startswith(f"{folder}.") and name.count(".") >= 1
+                if name.startswith(inside)
             }
             for path in (PACKAGE / folder).glob("*.py")
         }
@@ -108,7 +172,8 @@ def test_importing_needs_only_torch_and_numpy():
     """Third-party modules beside those that `import torch` brings are none."""
     code = (
         "import sys, torch, numpy\nbefore = {m.split('.')[0] for m in sys.modules}\n"
-        "import rankwise\nafter = {m.split('.')[0] for m in sys.modules}\n"
+        "import rankwise\nassert 'rankwise.lab' not in sys.modules\n"
+        "after = {m.split('.')[0] for m in sys.modules}\n"
         "print(sorted(after - before - set(sys.stdlib_module_names)))"
     )
     assert run(code).stdout.strip() == "['rankwise']"

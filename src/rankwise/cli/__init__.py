@@ -1,4 +1,4 @@
-"""The command line: `rankwise probe`, `rankwise diff`, `rankwise explain`."""
+"""The command line: `rankwise probe`, `diff`, `explain`, `train`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rankwise.cli.diff import DIFF_EXAMPLES, diff
 from rankwise.cli.explain import EXPLAIN_EXAMPLES, explain
 from rankwise.cli.guard import Guarded, exit_code
 from rankwise.cli.probe import PROBE_EXAMPLES, probe
+from rankwise.cli.train import TRAIN_EXAMPLES, train_command
 
 __all__ = ["app", "run"]
 
@@ -19,12 +20,13 @@ Examples:
   rankwise probe model.safetensors
   rankwise diff before.pt after.pt
   rankwise explain stable_rank
+  rankwise train --network resnet18 --data cifar10 --trials 5
 """
 
 app = typer.Typer(
     cls=Guarded,
     name="rankwise",
-    help="See what every layer of a network has learned, from its weights alone.",
+    help="See what every layer of a network has learned; train each at its own rate.",
     epilog=EXAMPLES,
     add_completion=False,
     rich_markup_mode=None,  # with markup on, [qkv] would vanish from the examples
@@ -34,6 +36,7 @@ app = typer.Typer(
 app.command(epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
+app.command(epilog=TRAIN_EXAMPLES)(train_command())
 
 
 def _print_version(wanted: bool) -> None:

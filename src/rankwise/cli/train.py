@@ -1,0 +1,96 @@
+"""`rankwise train`: train a network, or go on with what was begun."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from rankwise import lab
+from rankwise.cli.console import print_text, stderr_console, stdout_console
+from rankwise.errors import ArgumentError
+from rankwise.lab.config import Config, from_mapping, read_toml
+from rankwise.lab.live import Live
+
+__all__ = ["TRAIN_EXAMPLES", "train_command"]
+
+TRAIN_EXAMPLES = """\b
+Examples:
+  rankwise train --network resnet8 --epochs 10 --beta 0.8
+  rankwise train --network resnet18 --data cifar10 --optimizer rmsgd --trials 5
+  rankwise train --data cifar10 --optimizer sgd --schedule cosine --budget 30m
+  rankwise train --network lstm2 --data ptb --optimizer adamw
+  rankwise train --config experiment.toml --seed 7
+  torchrun --nproc-per-node 2 -m rankwise train --data cifar10
+
+\b
+A run that was stopped or killed goes on when the same command is given again.
+"""
+
+
+def train_command() -> Callable[..., None]:
+    """The command, with an option for each of a run's: one list serves it, TOML and Python."""
+
+    def train(config: Path | None, trials: int | None, **options: object) -> None:
+        _train(config, trials, {k: v for k, v in options.items() if v is not None})
+
+    train.__doc__ = "Train a network with any optimizer, and look at every layer after each epoch."
+    train.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+    return train
+
+
+def _parameters() -> list[inspect.Parameter]:
+    kinds = get_type_hints(Config)
+    found = [
+        _parameter(
+            "config", Path | None, "A TOML file with any of these options; those given win."
+        ),
+        _parameter("trials", int | None, "How many runs, each with a seed of its own.  [1]"),
+    ]
+    for option in fields(Config):
+        text = option.metadata["help"]
+        if option.default not in (None, MISSING, ""):
+            text += f"  [{str(option.default).lower()}]"
+        found.append(_parameter(option.name, kinds[option.name] | None, text))
+    return found
+
+
+def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: ANN401
+    switch = f"--{name.replace('_', '-')}"
+    names = (f"{switch}/--no-{switch[2:]}",) if kind == bool | None else (switch,)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, typer.Option(*names, help=text, show_default=False)],
+    )
+
+
+def _train(config: Path | None, trials: int | None, options: dict[str, object]) -> None:
+    if config is not None:
+        given = read_toml(config)
+        count = given.pop("trials", 1)
+        if type(count) is not int:
+            raise ArgumentError(f"{config}: trials should be int, got {count!r}.")
+        trials = count if trials is None else trials
+        options = {**{k.replace("-", "_"): v for k, v in given.items()}, **options}
+    if trials is not None and trials < 1:
+        raise ArgumentError(f"Expected --trials of 1 or more, got {trials}.")
+    asked = from_mapping(options, str(config) if config is not None else "rankwise train")
+    try:
+        with Live(stderr_console()) as live, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")
+            runs = lab.train_trials(asked, trials or 1, watch=live)
+    except lab.StoppedError as stopped:
+        typer.echo(f"rankwise: {stopped}", err=True)
+        raise typer.Exit(128 + stopped.signal) from None
+    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0:
+        console = stdout_console()
+        print_text(console, lab.layer_table(runs[-1]))
+        print_text(console, lab.comparison_table(lab.compare(runs)))

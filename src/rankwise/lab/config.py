@@ -1,0 +1,143 @@
+"""What a run is asked to do: one flat, frozen record that names the run and is saved with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from rankwise.lab.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Config", "from_mapping", "read_toml"]
+
+
+def _option(default: object, text: str, *, where: bool = False) -> Any:  # noqa: ANN401
+    """An option: its default, what it means, and whether it says where a run is, not what it is."""
+    return field(default=default, metadata={"help": text, "where": where})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every option of a run. None stands for the paper's value, where it has one.
+
+    Example:
+        >>> from rankwise.lab import Config
+        >>> Config(network="resnet18", data="cifar10", optimizer="sgd", schedule="cosine").epochs
+    """
+
+    network: str = _option("resnet20", "A network, such as resnet18, lstm2, wgan, timm:NAME.")
+    data: str = _option("digits", "A data set: a name, folder:PATH, hf:NAME_OR_PATH, text:PATH.")
+    optimizer: str = _option("rmsgd", "An optimizer, such as rmsgd, sgd, adamw, sam.")
+    epochs: int | None = _option(None, "How many epochs; without it and --budget as in the paper.")
+    budget: str | None = _option(
+        None, 'Instead of epochs, a time: "10m", or "wall clock of 250 SGD epochs".'
+    )
+    lr: float | None = _option(None, "The learning rate, or the one to start with.")
+    beta: float | None = _option(None, "RMSGD's β: less for fewer epochs.")
+    momentum: float | None = _option(None, "Momentum.")
+    weight_decay: float | None = _option(None, "Weight decay.")
+    schedule: str | None = _option(None, "none, step, cosine or one-cycle.")
+    step_size: int | None = _option(None, "The epochs between the steps of schedule step.")
+    gamma: float | None = _option(None, "What each of those steps leaves of the rate.")
+    clip: float | None = _option(None, "The largest norm of a gradient; 0 for no limit.")
+    batch_size: int | None = _option(None, "Images, or columns of text, a step; over all devices.")
+    cutout: bool = _option(False, "Cut a hole of half the size out of every training image.")
+    augment: bool = _option(True, "Crop and flip training images.")
+    width: float = _option(1.0, "A factor for the network's channels.")
+    image_size: int | None = _option(None, "Resize images to this size.")
+    dropout: float | None = _option(None, "Dropout of a language model.")
+    tied: bool = _option(True, "Language models: one matrix for words in and words out.")
+    length: int = _option(70, "Language models: how many words a step looks back.")
+    critic_steps: int = _option(5, "WGAN: steps of the critic for one of the generator.")
+    seed: int = _option(0, "The seed of the first trial; the others follow.")
+    precision: str = _option("32", "32, bf16 (mixed, weights stay float32) or 64.")
+    compile: bool = _option(False, "Compile the network with torch.compile.")
+    accelerator: str = _option("auto", "auto, cpu, cuda or mps.", where=True)
+    devices: int = _option(1, "How many devices, or processes on a CPU.", where=True)
+    strategy: str = _option("auto", "auto, ddp or fsdp (for several devices).", where=True)
+    workers: int = _option(2, "Processes that read images which don't fit in memory.", where=True)
+    data_root: str = _option("data", "The folder that data sets are looked for in.", where=True)
+    out: str = _option("runs", "The folder that runs are written to.", where=True)
+    log: str = _option(
+        "", "Also log to tensorboard, csv, wandb, mlflow (several: with commas).", where=True
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """What makes this run this run: all but where it happens."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["where"]}
+
+    @property
+    def name(self) -> str:
+        """The run's folder: readable in front, a hash of the whole identity behind."""
+        text = json.dumps(self.identity(), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        words = (self.network, self.data, self.optimizer)
+        readable = "-".join(
+            re.sub(r"[^A-Za-z0-9.]+", "_", word).strip("_.")[-40:] for word in words
+        )
+        return f"{readable}-{digest}-seed{self.seed}"
+
+    def with_(self, **changes: object) -> Config:
+        """A copy with some options changed; the changes are checked."""
+        return dataclasses.replace(self, **_checked(changes, "options"))
+
+
+def from_mapping(options: Mapping[str, object], source: str) -> Config:
+    """A configuration from names and values; unknown names and wrong types are refused.
+
+    Args:
+        options: Names (with "-" or "_") and values.
+        source: Where they come from, for the message.
+
+    Raises:
+        ConfigError: Naming the option.
+    """
+    return Config(**_checked(options, source))
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The options in a TOML file, as they stand there.
+
+    Raises:
+        ConfigError: If it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _checked(options: Mapping[str, object], source: str) -> dict[str, Any]:
+    kinds = get_type_hints(Config)
+    checked = {}
+    for key, value in options.items():
+        name = key.replace("-", "_")
+        if name not in kinds:
+            near = get_close_matches(name, kinds, 1)
+            hint = f" Did you mean {near[0]}?" if near else " `rankwise train --help` lists them."
+            raise ConfigError(f"{source}: there is no option {key!r}.{hint}")
+        checked[name] = _typed(value, kinds[name], f"{source}: {key}")
+    return checked
+
+
+def _typed(value: object, kind: Any, label: str) -> object:  # noqa: ANN401
+    kinds = get_args(kind) or (kind,)
+    if float in kinds and type(value) is int:
+        value = float(value)
+    if type(value) in kinds:
+        return value
+    names = " or ".join(k.__name__ for k in kinds if k is not NoneType)
+    raise ConfigError(f"{label} should be {names}, got {value!r}.")

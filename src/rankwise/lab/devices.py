@@ -1,0 +1,107 @@
+"""Devices, processes and precision, by Lightning Fabric."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+import rankwise
+from rankwise.lab.config import Config
+from rankwise.lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["PRECISIONS", "STRATEGIES", "launched", "mean", "set_threads"]
+
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "64": "64-true"}
+STRATEGIES = ("auto", "ddp", "fsdp")
+
+
+def launched(config: Config) -> Fabric:
+    """A Fabric whose processes run: those of torchrun, or new ones where several are asked for.
+
+    Raises:
+        MissingExtraError: Without Lightning Fabric.
+        ConfigError: If there is no such device.
+    """
+    try:
+        from lightning_fabric import Fabric  # noqa: PLC0415
+    except ImportError:
+        raise rankwise.MissingExtraError("lightning-fabric", "lab", "Training") from None
+    outside = int(os.environ.get("WORLD_SIZE", "1"))  # torchrun says how many there are
+    devices = max(config.devices, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    nodes = max(1, outside // devices)
+    with warnings.catch_warnings():
+        # Fabric advises on data loaders and clusters that are not used here.
+        warnings.simplefilter("ignore")
+        try:
+            fabric = Fabric(
+                accelerator=config.accelerator,
+                devices=devices,
+                num_nodes=nodes,
+                strategy=_strategy(config, devices * nodes),
+                precision=PRECISIONS[config.precision],  # type: ignore[arg-type]
+            )
+            fabric.launch()
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"{config.devices} × accelerator {config.accelerator!r} can't be used: {error}"
+            ) from error
+    return fabric
+
+
+def _strategy(config: Config, processes: int) -> Any:  # noqa: ANN401
+    if processes == 1:
+        return "auto"
+    if config.strategy == "fsdp":
+        from lightning_fabric.strategies.model_parallel import (  # noqa: PLC0415
+            ModelParallelStrategy,
+        )
+
+        return ModelParallelStrategy(_sharded, data_parallel_size=processes, tensor_parallel_size=1)
+    return "ddp"
+
+
+def _sharded(network: nn.Module, mesh: Any) -> nn.Module:  # noqa: ANN401
+    """Every child that has parameters is gathered when it is needed, by FSDP2."""
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+
+    for child in network.children():
+        if any(True for _ in child.parameters()):
+            fully_shard(child, mesh=mesh["data_parallel"])
+    fully_shard(network, mesh=mesh["data_parallel"])
+    return network
+
+
+def mean(fabric: Fabric, value: Tensor) -> Tensor:
+    """A tensor's mean over all processes; the tensor itself where there is one."""
+    if fabric.world_size == 1:
+        return value
+    return fabric.all_reduce(value.clone(), reduce_op="mean")  # type: ignore[return-value]
+
+
+def set_threads(fabric: Fabric) -> int:
+    """Keep to the cores that this process may use; how many threads that makes.
+
+    torch starts a thread for every core of the machine, also where a container may use only two
+    of them. OMP_NUM_THREADS is the user's own word and is kept.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", str(fabric.world_size)))
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), _allowed_cores()) // here))
+    return torch.get_num_threads()
+
+
+def _allowed_cores() -> int:
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(allowed or 1, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file, or "max": no quota
+        return allowed or 1

@@ -1,0 +1,79 @@
+"""The same records for TensorBoard, CSV, Weights & Biases and MLflow, by Fabric's loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import rankwise
+from rankwise.lab.config import Config
+
+__all__ = ["LOGGERS", "log_epoch", "loggers_for"]
+
+
+def _tensorboard(config: Config, folder: Path) -> Any:  # noqa: ANN401, ARG001
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger  # noqa: PLC0415
+
+    return TensorBoardLogger(folder / "tensorboard", name="", version="")
+
+
+def _csv(config: Config, folder: Path) -> Any:  # noqa: ANN401, ARG001
+    from lightning_fabric.loggers.csv_logs import CSVLogger  # noqa: PLC0415
+
+    return CSVLogger(folder / "csv", name="", version="")
+
+
+def _wandb(config: Config, folder: Path) -> Any:  # noqa: ANN401
+    from lightning.pytorch.loggers import WandbLogger  # noqa: PLC0415
+
+    # The same id for the same run: when it goes on, so does its page.
+    return WandbLogger(name=config.name, id=config.name, save_dir=folder, project="rankwise")
+
+
+def _mlflow(config: Config, folder: Path) -> Any:  # noqa: ANN401
+    from lightning.pytorch.loggers import MLFlowLogger  # noqa: PLC0415
+
+    return MLFlowLogger("rankwise", run_name=config.name, save_dir=str(folder / "mlflow"))
+
+
+LOGGERS: dict[str, Callable[[Config, Path], Any]] = {
+    "tensorboard": _tensorboard,
+    "csv": _csv,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
+
+
+def loggers_for(config: Config, folder: Path) -> list[Any]:
+    """The loggers that a run asks for, with its options logged.
+
+    Raises:
+        MissingExtraError: If one of them is not installed.
+    """
+    found = []
+    for name in filter(None, config.log.split(",")):
+        try:
+            logger = LOGGERS[name](config, folder)
+        except ImportError:
+            raise rankwise.MissingExtraError(name, name, f"Logging to {name}") from None
+        if hasattr(logger, "log_hyperparams"):
+            logger.log_hyperparams(config.identity())
+        found.append(logger)
+    return found
+
+
+def log_epoch(loggers: list[Any], record: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
+    """Log an epoch's figures, as "test/accuracy", and each layer's, as "rate/stage1.0.conv1"."""
+    flat = {
+        f"{group}/{name}": value
+        for group in ("train", "test", "seconds")
+        for name, value in record.get(group, {}).items()
+    }
+    for column in ("stable_rank", "condition", "quality", "rate"):
+        pairs = zip(layers["name"], layers[column], strict=True)
+        flat |= {f"{column}/{name}": value for name, value in pairs}
+    flat["Q"] = record["quality"]
+    for logger in loggers:
+        logger.log_metrics({k: v for k, v in flat.items() if v is not None}, record["epoch"])
+        logger.save()

@@ -1,0 +1,147 @@
+"""A Wasserstein GAN (Arjovsky et al., 2017) of DCGAN's shape (Radford et al., 2016).
+
+The critic is kept Lipschitz by clipping its weights, or by a gradient penalty (Gulrajani et al.,
+2017).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from rankwise.lab.errors import ConfigError
+
+__all__ = ["Critic", "Generator", "clip_weights", "gradient_penalty"]
+
+
+class Generator(nn.Module):
+    """Makes images of noise: 4×4 at first, twice as large by each transposed convolution.
+
+    Args:
+        size: Height and width of the images, a power of two such as 32 or 64.
+        channels: Of the images.
+        latent: How many numbers an image is made from.
+        width: Channels before the last layer; twice as many in each layer before that.
+
+    Raises:
+        ConfigError: If the size is not a power of two of at least 8.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.lab.networks.wgan import Generator
+        >>> Generator(size=32, width=4)(torch.randn(2, 100)).shape
+        torch.Size([2, 3, 32, 32])
+    """
+
+    def __init__(self, *, size: int, channels: int = 3, latent: int = 100, width: int = 64) -> None:
+        super().__init__()
+        widths = _widths(size, width)[::-1]
+        layers: list[nn.Module] = [nn.ConvTranspose2d(latent, widths[0], 4, bias=False)]
+        for wider, narrower in pairwise(widths):
+            layers += [nn.BatchNorm2d(wider), nn.ReLU()]
+            layers += [nn.ConvTranspose2d(wider, narrower, 4, stride=2, padding=1, bias=False)]
+        layers += [nn.BatchNorm2d(width), nn.ReLU()]
+        layers += [nn.ConvTranspose2d(width, channels, 4, stride=2, padding=1), nn.Tanh()]
+        self.layers = nn.Sequential(*layers)
+        _initialise(self)
+
+    def forward(self, latent: Tensor) -> Tensor:
+        """Noise (B, latent) to images (B, channels, size, size) in −1 … 1."""
+        return self.layers(latent[:, :, None, None])
+
+
+class Critic(nn.Module):
+    """Scores images, higher the more real: the generator the other way round.
+
+    Args:
+        size: Height and width of the images, a power of two such as 32 or 64.
+        channels: Of the images.
+        width: Channels after the first layer; twice as many in each layer after that.
+        norm: Whether to use batch norm, as with clipped weights. The gradient penalty is about
+            each image by itself, so it needs a critic without; as its paper does, the critic then
+            has no norm at all.
+
+    Raises:
+        ConfigError: If the size is not a power of two of at least 8.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.lab.networks.wgan import Critic
+        >>> Critic(size=32, width=4, norm=False)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2])
+    """
+
+    def __init__(self, *, size: int, channels: int = 3, width: int = 64, norm: bool) -> None:
+        super().__init__()
+        widths = _widths(size, width)
+        layers = [nn.Conv2d(channels, width, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        for narrower, wider in pairwise(widths):
+            layers += [nn.Conv2d(narrower, wider, 4, stride=2, padding=1, bias=not norm)]
+            layers += [nn.BatchNorm2d(wider)] if norm else []
+            layers += [nn.LeakyReLU(0.2)]
+        layers += [nn.Conv2d(widths[-1], 1, 4)]
+        self.layers = nn.Sequential(*layers)
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (B, channels, size, size) in −1 … 1 to scores (B,)."""
+        return self.layers(images).flatten()
+
+
+def clip_weights(critic: nn.Module, bound: float = 0.01) -> None:
+    """Clips every weight to ±bound, in place, so that the critic is Lipschitz.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.lab.networks.wgan import clip_weights
+        >>> layer = torch.nn.Linear(3, 1)
+        >>> clip_weights(layer, bound=0.25)
+        >>> bool(layer.weight.abs().max() <= 0.25)
+        True
+    """
+    with torch.no_grad():
+        for weight in critic.parameters():
+            weight.clamp_(-bound, bound)
+
+
+def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, epsilon: Tensor) -> Tensor:
+    """How far the critic's slope is from 1 between real and fake images: E[(‖∇f(x̂)‖₂ − 1)²].
+
+    Each x̂ = ε·real + (1 − ε)·fake, with one random ε in 0 … 1 for each pair.
+
+    Args:
+        critic: Scores images, each by itself.
+        real: Images (B, C, H, W).
+        fake: As many images; nothing flows back into what made them.
+        epsilon: ε of each pair (B,).
+
+    Returns:
+        The penalty, still without its factor (10 in the paper), ready for `backward`.
+    """
+    epsilon = epsilon.to(real)[:, None, None, None]
+    between = (epsilon * real + (1 - epsilon) * fake).detach().requires_grad_()
+    # Scores depend on their own image only, so the sum's gradient holds every image's own.
+    (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+    return ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
+
+
+def _widths(size: int, width: int) -> list[int]:
+    """The critic's channels at size/2, size/4, … 4."""
+    if size < 8 or size & (size - 1):
+        raise ConfigError(
+            f"Expected images of a power of two and at least 8, such as 32 or 64, got {size}; "
+            "resize them first."
+        )
+    return [width << i for i in range((size // 4).bit_length() - 1)]
+
+
+def _initialise(network: nn.Module) -> None:
+    """DCGAN's: weights from N(0, 0.02²), norms' from N(1, 0.02²), biases 0."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.BatchNorm2d):
+            centre = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
+            nn.init.normal_(module.weight, centre, 0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

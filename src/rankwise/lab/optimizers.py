@@ -1,0 +1,376 @@
+"""The optimizers of the paper's comparison, and a few later ones, each built by its name.
+
+Weight decay is the paper's: a penalty whose gradient is added to the loss's ("coupled"). By their
+own definition it is decoupled in AdamW and Muon, and in AdamP and SGDP, which take the radial part
+out of an update, and so the whole of a coupled decay too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import rankwise
+from rankwise.lab.errors import ConfigError
+from rankwise.lab.line_search import SLS
+
+__all__ = ["NAMES", "Method", "build"]
+
+_BETA = 0.98  # the paper's, for about 250 epochs
+_BETA2 = 0.999
+# Attributes that decide on steps and that an optimizer leaves out of its state_dict: AdaBound's
+# bounds are relative to its first rates.
+_LEFT_OUT = ("base_lrs",)
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimizer, and what sets its layers' rates if it does not do so itself.
+
+    One whole update is `loss = method.optimizer.step(closure)`. The closure zeroes the gradients,
+    computes the loss, backpropagates and returns the loss; where gradients are disabled it only
+    computes and returns the loss. SAM calls it twice, SLS up to a hundred times, all others once:
+    it must draw the same dropout on each call, and let only the first count in running statistics
+    (`update` does both). Gradients are not kept as they were.
+
+    Attributes:
+        optimizer: Any optimizer of torch's kind.
+        rates: What sets the rates at an epoch's end, for the two named "stable-rank".
+    """
+
+    optimizer: Optimizer
+    rates: rankwise.StableRankLR | None = None
+
+    def end_epoch(self) -> None:
+        """Measures the layers and sets their rates, where that is part of the method."""
+        if isinstance(self.optimizer, rankwise.RMSGD):
+            self.optimizer.epoch_step()
+        elif self.rates is not None:
+            self.rates.step()
+
+    @property
+    def last_probe(self) -> rankwise.Probe | None:
+        """What the last epoch's end found; None for methods that do not look."""
+        if isinstance(self.optimizer, rankwise.RMSGD):
+            return self.optimizer.last_probe
+        return None if self.rates is None else self.rates.last_probe
+
+    def state_dict(self) -> dict[str, Any]:
+        """All there is to know for going on; `torch.load(weights_only=True)` reads it."""
+        optimizer = self.optimizer
+        left_out = {
+            name: getattr(optimizer, name) for name in _LEFT_OUT if hasattr(optimizer, name)
+        }
+        rates = None if self.rates is None else self.rates.state_dict()
+        return {"optimizer": optimizer.state_dict(), "left_out": left_out, "rates": rates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a state, bit for bit.
+
+        Args:
+            state: What `state_dict()` of a method of the same name returned.
+        """
+        self.optimizer.load_state_dict(state["optimizer"])
+        _keep_dtypes(self.optimizer, state["optimizer"])
+        for name, value in state["left_out"].items():
+            setattr(self.optimizer, name, value)
+        if self.rates is not None:
+            self.rates.load_state_dict(state["rates"])
+
+
+def _keep_dtypes(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Undoes that torch casts a state to its parameter's type, which NAdam's products are not."""
+    for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        for param, index in zip(group["params"], saved_group["params"], strict=True):
+            for name, value in saved["state"].get(index, {}).items():
+                present = optimizer.state[param][name]
+                if isinstance(value, Tensor) and present.dtype != value.dtype:
+                    optimizer.state[param][name] = value.to(present.device, copy=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    lr: float
+    weight_decay: float
+    momentum: float
+    beta: float | None
+    batches_per_epoch: int | None
+    mean_over_processes: Callable[[Tensor], Tensor] | None
+
+    @property
+    def common(self) -> dict[str, Any]:
+        return {"lr": self.lr, "weight_decay": self.weight_decay}
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        return self.momentum, _BETA2
+
+
+def _library() -> ModuleType:
+    """pytorch_optimizer, whose import takes seconds."""
+    try:
+        return importlib.import_module("pytorch_optimizer")
+    except ImportError as error:
+        raise rankwise.MissingExtraError("pytorch_optimizer", "lab", "This optimizer") from error
+
+
+def _named(network: nn.Module) -> list[dict[str, Any]]:
+    """All parameters as one group."""
+    return [_group(dict(network.named_parameters()))]
+
+
+def _group(named: dict[str, nn.Parameter], **options: object) -> dict[str, Any]:
+    return {"params": list(named.values()), "param_names": list(named), **options}
+
+
+def _rmsgd(network: nn.Module, given: _Options) -> Optimizer:
+    beta = _BETA if given.beta is None else given.beta
+    return rankwise.RMSGD(
+        network.named_parameters(), momentum=given.momentum, beta=beta, **given.common
+    )
+
+
+def _sgd(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.SGD(_named(network), momentum=given.momentum, **given.common)
+
+
+def _sgd_nesterov(network: nn.Module, given: _Options) -> Optimizer:
+    if not given.momentum:
+        raise ConfigError("Expected a momentum above 0 for sgd-nesterov, got 0. Use sgd instead.")
+    return torch.optim.SGD(_named(network), momentum=given.momentum, nesterov=True, **given.common)
+
+
+def _sgdp(network: nn.Module, given: _Options) -> Optimizer:
+    # Asked for coupled decay, the library's SGDP and AdamP 4.1.0 silently have none.
+    return _library().SGDP(
+        _named(network), momentum=given.momentum, weight_decouple=True, **given.common
+    )
+
+
+def _adam(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.Adam(_named(network), betas=given.betas, **given.common)
+
+
+def _adamw(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.AdamW(_named(network), betas=given.betas, **given.common)
+
+
+def _adamp(network: nn.Module, given: _Options) -> Optimizer:
+    return _library().AdamP(
+        _named(network), betas=given.betas, weight_decouple=True, **given.common
+    )
+
+
+def _adabelief(network: nn.Module, given: _Options) -> Optimizer:
+    # ε as in the AdaBelief paper's Algorithm 2; the library's is 1e-16.
+    return _library().AdaBelief(
+        _named(network), betas=given.betas, eps=1e-8, weight_decouple=False, **given.common
+    )
+
+
+def _adabound(network: nn.Module, given: _Options) -> Optimizer:
+    return _library().AdaBound(
+        _named(network), betas=given.betas, weight_decouple=False, **given.common
+    )
+
+
+def _adagrad(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.Adagrad(_named(network), **given.common)
+
+
+def _rmsprop(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.RMSprop(_named(network), **given.common)
+
+
+def _radam(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.RAdam(_named(network), betas=given.betas, **given.common)
+
+
+def _nadam(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.NAdam(_named(network), betas=given.betas, **given.common)
+
+
+def _sam(network: nn.Module, given: _Options) -> Optimizer:
+    return _sam_class()(
+        _named(network),
+        base_optimizer=torch.optim.SGD,
+        rho=0.05,
+        momentum=given.momentum,
+        **given.common,
+    )
+
+
+@functools.cache
+def _sam_class() -> Callable[..., Optimizer]:
+    """The library's SAM with the closure's contract of Method."""
+
+    class SAM(_library().SAM):  # type: ignore[misc]
+        @torch.no_grad()
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
+            if closure is None:
+                raise ConfigError(
+                    "Expected step(closure), since SAM needs two gradients, got none."
+                )
+            with torch.enable_grad():
+                loss = closure()
+            self.first_step()
+            with torch.enable_grad():
+                closure()
+            self.second_step()
+            return loss
+
+    return SAM
+
+
+def _sls(network: nn.Module, given: _Options) -> Optimizer:
+    if given.batches_per_epoch is None:
+        raise ConfigError("Expected batches_per_epoch for sls, whose steps grow by it, got none.")
+    return SLS(
+        _named(network),
+        batches_per_epoch=given.batches_per_epoch,
+        mean_over_processes=given.mean_over_processes,
+        **given.common,
+    )
+
+
+def _muon(network: nn.Module, given: _Options) -> Optimizer:
+    """Muon for the hidden matrices, AdamW for the rest.
+
+    Updates are scaled to the size of AdamW's (Liu et al., 2025), so one rate and one decay suit
+    both. torch.optim.Muon takes no convolutions.
+    """
+    named, hidden = dict(network.named_parameters()), _hidden(network)
+    inner = {name: param for name, param in named.items() if name in hidden}
+    outer = {name: param for name, param in named.items() if name not in hidden}
+    options = {**given.common, "weight_decouple": True}
+    muon = {"use_muon": True, "momentum": given.momentum, "use_adjusted_lr": True}
+    adamw = {"use_muon": False, "betas": (0.9, _BETA2), "eps": 1e-8}
+    groups = [_group(inner, **muon, **options), _group(outer, **adamw, **options)]
+    return _library().Muon([group for group in groups if group["params"]])
+
+
+def _hidden(network: nn.Module) -> set[str]:
+    """The names of weights between a network's first and last one, without embeddings."""
+    embeddings = {
+        id(param)
+        for module in network.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        for param in module.parameters()
+    }
+    weights = [
+        (name, param)
+        for name, param in network.named_parameters()
+        if param.ndim > 1 and "weight" in name.rpartition(".")[2]
+    ]
+    return {name for name, param in weights[1:-1] if id(param) not in embeddings}
+
+
+def _layered_sgd(network: nn.Module, given: _Options) -> Optimizer:
+    groups = rankwise.layer_groups(network)
+    return torch.optim.SGD(groups, momentum=given.momentum, **given.common)
+
+
+def _layered_adamw(network: nn.Module, given: _Options) -> Optimizer:
+    return torch.optim.AdamW(rankwise.layer_groups(network), betas=given.betas, **given.common)
+
+
+_BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
+    "rmsgd": _rmsgd,
+    "sgd": _sgd,
+    "sgd-nesterov": _sgd_nesterov,
+    "sgdp": _sgdp,
+    "adam": _adam,
+    "adamw": _adamw,
+    "adamp": _adamp,
+    "adabelief": _adabelief,
+    "adabound": _adabound,
+    "adagrad": _adagrad,
+    "rmsprop": _rmsprop,
+    "radam": _radam,
+    "sam": _sam,
+    "sls": _sls,
+    "nadam": _nadam,
+    "muon": _muon,
+    "stable-rank-sgd": _layered_sgd,
+    "stable-rank-adamw": _layered_adamw,
+}
+NAMES = tuple(_BUILDERS)
+_LAYERED = ("stable-rank-sgd", "stable-rank-adamw")
+_WITH_BETA = ("rmsgd", *_LAYERED)
+
+
+def build(
+    name: str,
+    network: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    momentum: float = 0.9,
+    beta: float | None = None,
+    batches_per_epoch: int | None = None,
+    mean_over_processes: Callable[[Tensor], Tensor] | None = None,
+) -> Method:
+    """Builds an optimizer for a network.
+
+    Args:
+        name: One of NAMES.
+        network: Whose parameters it is to train.
+        lr: The first rate; for SLS the longest step.
+        weight_decay: See the top of this file for how it acts.
+        momentum: Of SGD's kind; β₁ for those of Adam's. AdaGrad, RMSProp and SLS have none.
+        beta: β of RMSGD and of the two named "stable-rank"; None for 0.98.
+        batches_per_epoch: What SLS grows its steps by; the others do not look at it.
+        mean_over_processes: What SLS makes the loss the same on all processes with; likewise.
+
+    Raises:
+        ConfigError: If there is no such optimizer, or if an option is out of its range.
+        MissingExtraError: If it comes from pytorch_optimizer and that is not installed.
+
+    Example:
+        >>> import torch
+        >>> net = torch.nn.Linear(2, 1)
+        >>> method = build("sgd", net, lr=0.1, weight_decay=5e-4)
+        >>> def closure():
+        ...     method.optimizer.zero_grad()
+        ...     loss = net(torch.ones(4, 2)).square().mean()
+        ...     if torch.is_grad_enabled():
+        ...         loss.backward()
+        ...     return loss
+        >>> bool(method.optimizer.step(closure) > closure())
+        True
+    """
+    if name not in _BUILDERS:
+        near = difflib.get_close_matches(name, NAMES) or NAMES
+        raise ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
+    _check(name, lr=lr, weight_decay=weight_decay, momentum=momentum, beta=beta)
+    given = _Options(lr, weight_decay, momentum, beta, batches_per_epoch, mean_over_processes)
+    optimizer = _BUILDERS[name](network, given)
+    if name not in _LAYERED:
+        return Method(optimizer)
+    return Method(optimizer, rankwise.StableRankLR(optimizer, beta=_BETA if beta is None else beta))
+
+
+def _check(
+    name: str, *, lr: float, weight_decay: float, momentum: float, beta: float | None
+) -> None:
+    if not 0 < lr < math.inf:
+        raise ConfigError(f"Expected a learning rate above 0 and finite, got {lr}.")
+    if not 0 <= weight_decay < math.inf:
+        raise ConfigError(f"Expected a weight decay of 0 or more and finite, got {weight_decay}.")
+    if not 0 <= momentum < 1:
+        raise ConfigError(f"Expected a momentum from 0 up to but not 1, got {momentum}.")
+    if beta is not None and name not in _WITH_BETA:
+        raise ConfigError(
+            f"Expected no beta for {name}, which has no such option, got {beta}. "
+            f"It belongs to {', '.join(_WITH_BETA)}."
+        )

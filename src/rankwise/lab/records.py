@@ -1,0 +1,236 @@
+"""A run's folder: what was asked, where it ran, what every epoch gave, and how it ended.
+
+config.json         the resolved options
+sessions.jsonl      a line for every start: time, commit, versions, hardware
+epochs.jsonl        a line an epoch: losses, scores, seconds, Q
+layers.jsonl        a line an epoch: every layer's metrics and rate, column by column
+state-….pt/.json    what is needed to go on: the newest and the one before
+weights.safetensors the weights at the end
+outcome.json        finished, diverged; absent while there is something left to do
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rankwise
+from rankwise.lab import storage
+from rankwise.lab.config import Config, from_mapping
+from rankwise.lab.errors import RunError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Run", "RunFolder", "is_run", "load_run", "load_runs"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as its folder tells it.
+
+    Attributes:
+        folder: Where it is.
+        config: The resolved options.
+        status: "finished", "diverged", or "unfinished".
+        epochs: A record an epoch.
+        budget: The seconds it was given, where it was given a time.
+
+    Example:
+        >>> from rankwise.lab import load_run
+        >>> load_run("no/such/run")
+        Traceback (most recent call last):
+        ...
+        rankwise.lab.errors.RunError: no/such/run is not a run: it has no config.json.
+    """
+
+    folder: Path
+    config: Config
+    status: str
+    epochs: tuple[Record, ...]
+    budget: float | None = None
+
+    @property
+    def last(self) -> Record:
+        """The last epoch's record; empty before there is one."""
+        return self.epochs[-1] if self.epochs else {}
+
+    @property
+    def weights(self) -> Path:
+        """The file with the weights at the end."""
+        return self.folder / "weights.safetensors"
+
+    def layers(self) -> list[Record]:
+        """Every layer of every epoch: epoch, name, stable_rank, condition, quality, rank, rate."""
+        return [
+            {"epoch": line["epoch"], **dict(zip(line["layers"], values, strict=True))}
+            for line in _lines(self.folder / "layers.jsonl")
+            for values in zip(*line["layers"].values(), strict=True)
+        ]
+
+    def sessions(self) -> list[Record]:
+        """Each start of the run: when, by which commit and versions, on which hardware."""
+        return _lines(self.folder / "sessions.jsonl")
+
+    def to_frame(self) -> pd.DataFrame:
+        """The epochs as a DataFrame; `pandas.DataFrame(run.layers())` has the layers.
+
+        Raises:
+            MissingExtraError: Without pandas.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415
+        except ImportError:
+            raise rankwise.MissingExtraError("pandas", "frame", "A DataFrame") from None
+        return pd.json_normalize(list(self.epochs))
+
+
+class RunFolder:
+    """The folder of a run while it is being written to.
+
+    Args:
+        config: The resolved options, which name the folder.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.path = Path(config.out) / config.name
+        self.config = config
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, one way or the other."""
+        return "status" in _optional(self.path / "outcome.json")
+
+    @property
+    def budget(self) -> float | None:
+        """The seconds that the run was given when it began."""
+        return _optional(self.path / "budget.json").get("seconds")
+
+    def open(self, session: Record) -> None:
+        """Note that a run starts or goes on here."""
+        # Where a run is may have changed since it was begun; what it is has not.
+        storage.write(self.path / "config.json", json.dumps(asdict(self.config), indent=1).encode())
+        storage.append_line(self.path / "sessions.jsonl", _json(session))
+
+    def set_budget(self, seconds: float) -> None:
+        """Keep how long the run may take, which must not change when it goes on."""
+        storage.write(self.path / "budget.json", _json({"seconds": seconds}).encode())
+
+    def add(self, epoch: Record, layers: Record) -> None:
+        """Record an epoch; its line in epochs.jsonl comes last, and makes it count."""
+        storage.append_line(
+            self.path / "layers.jsonl", _json({"epoch": epoch["epoch"], "layers": layers})
+        )
+        storage.append_line(self.path / "epochs.jsonl", _json(epoch))
+
+    def cut_after(self, epoch: int) -> None:
+        """Drop the records of epochs that are to be run again, and half-written lines."""
+        for name in ("epochs.jsonl", "layers.jsonl"):
+            path = self.path / name
+            kept = [line for line in _lines(path) if line["epoch"] <= epoch]
+            storage.write(path, "".join(_json(line) + "\n" for line in kept).encode())
+
+    def end(self, status: str) -> None:
+        """Record how the run ended."""
+        storage.write(self.path / "outcome.json", _json({"status": status}).encode())
+
+    def read(self) -> Run:
+        """The run so far."""
+        return load_run(self.path)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run."""
+    return (folder / "config.json").is_file()
+
+
+def load_run(folder: Path | str) -> Run:
+    """Read a run's folder; also while it is being written to.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        RunError: If it holds no run, or its files can't be read.
+
+    Example:
+        >>> from rankwise.lab import load_run
+        >>> run = load_run("runs/resnet20-digits-rmsgd-1a2b3c4d-seed0")  # doctest: +SKIP
+        >>> run.last["test"]["accuracy"]  # doctest: +SKIP
+        0.989
+    """
+    folder = Path(folder)
+    if not is_run(folder):
+        raise RunError(f"{folder} is not a run: it has no config.json.")
+    try:
+        config = from_mapping(json.loads((folder / "config.json").read_bytes()), str(folder))
+        outcome = _optional(folder / "outcome.json")
+        return Run(
+            folder,
+            config,
+            outcome.get("status", "unfinished"),
+            tuple(_lines(folder / "epochs.jsonl")),
+            _optional(folder / "budget.json").get("seconds"),
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunError(f"{folder}: its records can't be read ({error}).") from error
+
+
+def load_runs(folder: Path | str) -> list[Run]:
+    """All runs in a folder, by name.
+
+    Args:
+        folder: A folder of runs, as `--out` names it.
+
+    Example:
+        >>> from rankwise.lab import load_runs
+        >>> load_runs("no/such/folder")
+        []
+    """
+    return [load_run(path) for path in sorted(Path(folder).glob("*/")) if is_run(path)]
+
+
+def _json(record: Record) -> str:
+    return json.dumps(_finite(record), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401
+    """NaN and infinity become null, which every JSON reader knows."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _optional(path: Path) -> Record:
+    return _object(path.read_bytes(), path) if path.is_file() else {}
+
+
+def _lines(path: Path) -> list[Record]:
+    """The whole lines of a file; a last one without its end was being written."""
+    if not path.is_file():
+        return []
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    found = (_object(line, path) for line in whole.splitlines())
+    return [record for record in found if record]
+
+
+def _object(text: bytes, path: Path) -> Record:
+    """A JSON object; empty, with a warning, where it is broken."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    warnings.warn(f"{path}: a broken record is left out.", UserWarning, stacklevel=4)
+    return {}

@@ -1,0 +1,101 @@
+"""Options as given → options as run: the paper's settings where nothing was said, all checked."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Literal
+
+from rankwise.lab.budget import parse_budget
+from rankwise.lab.config import Config
+from rankwise.lab.defaults import defaults_for
+from rankwise.lab.devices import PRECISIONS, STRATEGIES
+from rankwise.lab.errors import ConfigError
+from rankwise.lab.loggers import LOGGERS
+from rankwise.lab.networks.language import LANGUAGE_NETWORKS
+from rankwise.lab.schedules import SCHEDULES
+from rankwise.lab.tasks.gan import GAN_NETWORKS
+
+__all__ = ["Kind", "kind_of", "resolved"]
+
+Kind = Literal["image", "language", "gan"]
+
+_EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gan": 100}
+_CHOICES = {"precision": PRECISIONS, "strategy": STRATEGIES, "schedule": SCHEDULES}
+_POSITIVE = (
+    "epochs",
+    "lr",
+    "batch_size",
+    "width",
+    "length",
+    "critic_steps",
+    "devices",
+    "step_size",
+)
+# torch's optimizers work on shards as they do on whole weights; those of others may not.
+_SHARDED = ("rmsgd", "sgd", "sgd-nesterov", "adam", "adamw", "nadam", "radam", "rmsprop")
+_NOT_NEGATIVE = ("weight_decay", "momentum", "clip", "workers", "seed", "gamma")
+
+
+def kind_of(network: str) -> Kind:
+    """What a network is for, by its name."""
+    if network in GAN_NETWORKS:
+        return "gan"
+    return "language" if network in LANGUAGE_NETWORKS else "image"
+
+
+def resolved(config: Config) -> Config:
+    """The same options with nothing left open.
+
+    Raises:
+        ConfigError: If an option is out of its range, or two of them contradict each other.
+    """
+    kind = kind_of(config.network)
+    if config.epochs is not None and config.budget is not None:
+        raise ConfigError("Expected epochs or a budget, got both. Leave one of them out.")
+    defaults = defaults_for(config.optimizer, kind)
+    found: dict[str, Any] = {
+        field.name: getattr(defaults, field.name)
+        for field in fields(defaults)
+        if getattr(config, field.name) is None
+    }
+    schedule = config.schedule or defaults.schedule
+    if schedule == "step" and config.schedule and defaults.schedule != "step":
+        found |= {"step_size": config.step_size or 25, "gamma": config.gamma or 0.5}
+    if config.epochs is None and config.budget is None:
+        found["epochs"] = _EPOCHS[kind]
+    if kind == "gan" and config.image_size is None:
+        found["image_size"] = 32
+    full = config.with_(**found)
+    _check(full)
+    return full
+
+
+def _check(config: Config) -> None:
+    for name, allowed in _CHOICES.items():
+        _expect(getattr(config, name) in allowed, config, name, f"one of {', '.join(allowed)}")
+    for name in _POSITIVE:
+        value = getattr(config, name)
+        _expect(value is None or value > 0, config, name, "above 0")
+    for name in _NOT_NEGATIVE:
+        value = getattr(config, name)
+        _expect(value is None or value >= 0, config, name, "0 or more")
+    known = all(name in LOGGERS for name in config.log.split(",") if name)
+    _expect(known, config, "log", f"some of {', '.join(LOGGERS)}")
+    if config.budget is not None:
+        parse_budget(config.budget)
+    if config.strategy == "fsdp":
+        _check_sharded(config)
+
+
+def _expect(right: bool, config: Config, name: str, what: str) -> None:
+    if not right:
+        raise ConfigError(f"Expected {name} to be {what}, got {getattr(config, name)!r}.")
+
+
+def _check_sharded(config: Config) -> None:
+    if kind_of(config.network) == "gan":
+        raise ConfigError("A GAN's networks are small and can't be sharded; leave fsdp out.")
+    if config.optimizer not in _SHARDED:
+        raise ConfigError(
+            f"{config.optimizer} can't be sharded; with fsdp use one of {', '.join(_SHARDED)}."
+        )

@@ -1,0 +1,123 @@
+"""Files that survive: whole or not at all, checked when read, the one before kept.
+
+A state is a pair of files: `state-00012-000000.pt`, which `torch.load(weights_only=True)` reads,
+and beside it a JSON file with its SHA-256. Only with both, and in agreement, it counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from rankwise.lab.errors import RunError
+
+__all__ = ["append_line", "guarded", "latest_state", "save_state", "write"]
+
+_KEPT = 2  # the newest state and the one before
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that after a crash there is either the old one or the new one."""
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
+    try:
+        with fresh.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        _sync_folder(path.parent)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line; where that fails, the file is as long as before."""
+    with path.open("ab") as file:
+        length = file.tell()
+        try:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            # Closing writes what is still in the buffer, which would fail again.
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), length)
+            raise
+
+
+def save_state(folder: Path, epoch: int, batch: int, state: dict[str, Any]) -> None:
+    """Save what a run needs to go on at an epoch and batch; of older states keep one."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getvalue()
+    path = folder / f"state-{epoch:05d}-{batch:06d}.pt"
+    write(path, content)
+    note = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    write(path.with_suffix(".json"), json.dumps(note).encode())
+    kept = _states(folder)[-_KEPT:]
+    stale = [p for p in folder.glob("state-*") if p.with_suffix(".pt") not in kept]
+    for old in (*stale, *folder.glob(".*.tmp")):  # of a process that was killed while writing
+        old.unlink(missing_ok=True)
+
+
+def latest_state(folder: Path) -> dict[str, Any] | None:
+    """The newest state that is whole; None if there is none. Broken ones are warned of."""
+    found = (_load(path) for path in reversed(_states(folder)))
+    return next((state for state in found if state is not None), None)
+
+
+@contextlib.contextmanager
+def guarded(safe: str) -> Iterator[None]:
+    """Turn a full or failing disk into a sentence that says what is safe."""
+    try:
+        yield
+    except OSError as error:
+        reason = "The disk is full" if error.errno in _FULL else f"Writing failed ({error})"
+        raise RunError(
+            f"{reason}. {safe} Make room, then give the same command again to go on."
+        ) from error
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        content = path.read_bytes()
+        note = json.loads(path.with_suffix(".json").read_bytes())
+        if hashlib.sha256(content).hexdigest() != note["sha256"]:
+            raise ValueError("its checksum does not match")
+        return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError) as error:
+        warnings.warn(
+            f"{path} is broken ({str(error).partition(chr(10))[0]}); going on from the one before.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return None
+
+
+def _states(folder: Path) -> list[Path]:
+    """State files that were finished, the oldest first; one without its note never was."""
+    return sorted(p for p in folder.glob("state-*.pt") if p.with_suffix(".json").exists())
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder can't be opened
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

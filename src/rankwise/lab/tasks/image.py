@@ -1,0 +1,196 @@
+"""Images with classes or labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from rankwise.lab.config import Config
+from rankwise.lab.data.augment import Augmentation, default_augmentation
+from rankwise.lab.data.batches import batches_per_epoch, test_batches, training_batches
+from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
+from rankwise.lab.networks import build
+from rankwise.lab.networks.shapes import Shape
+from rankwise.lab.scores import label_accuracy, multilabel_auc, top_k, two_class_auc
+from rankwise.lab.seeds import seed_for
+from rankwise.lab.tasks.setup import DTYPES, in_full, prepared, wrapped
+from rankwise.lab.tasks.task import Methods, Place, Sums
+from rankwise.lab.update import update
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["ImageTask", "on_device"]
+
+
+class ImageTask:
+    """Classification, or several labels an image.
+
+    Args:
+        config: The resolved options.
+        fabric: Devices and precision.
+        images: The data.
+    """
+
+    headline = "accuracy"
+
+    def __init__(self, config: Config, fabric: Fabric, images: ImageSet) -> None:
+        self.config, self.fabric = config, fabric
+        self.images = on_device(images, fabric.device)
+        torch.manual_seed(seed_for(config.seed, "weights"))
+        channels, size, _ = images.shape
+        network = build(
+            config.network, Shape(len(images.classes), channels, size, width=config.width)
+        )
+        self.network = prepared(network, config, fabric)
+        self.forward = wrapped(self.network, config, fabric)
+        self.parts: dict[str, nn.Module] = {"": self.network}
+        self.per_epoch = batches_per_epoch(len(images.train), self.batch_size)
+        self.augmentation = (
+            default_augmentation(images, cutout=config.cutout) if config.augment else Augmentation()
+        )
+        self.fingerprint = {
+            "train": len(images.train),
+            "test": len(images.test),
+            "classes": len(images.classes),
+            "shape": list(images.shape),
+        }
+
+    @property
+    def batch_size(self) -> int:
+        """Images a step over all processes; a small data set may have fewer."""
+        wanted = self.config.batch_size or 1
+        world = self.fabric.world_size
+        return max(world, min(wanted, len(self.images.train) // world * world))
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        """This process's share of an epoch's batches, from a batch on."""
+        return training_batches(
+            self.images,
+            self.augmentation,
+            batch_size=self.batch_size,
+            seed=self.config.seed,
+            epoch=epoch,
+            start=start,
+            rank=self.fabric.global_rank,
+            world=self.fabric.world_size,
+            device=self.fabric.device,
+            workers=self.config.workers,
+        )
+
+    def step(self, batch: Batch, methods: Methods, place: Place) -> Sums:
+        """Learn from a batch; its loss and what was told right before."""
+        first: list[Tensor] = []
+
+        def loss_of() -> Tensor:
+            logits = self.forward(batch.inputs.to(DTYPES[self.config.precision]))
+            first.append(logits.detach())
+            return self._loss(logits, batch.targets)
+
+        loss = update(
+            self.fabric,
+            methods[""].optimizer,
+            self.network,
+            loss_of,
+            seed=seed_for(self.config.seed, "step", *place, self.fabric.global_rank),
+            clip=self.config.clip or 0.0,
+        )
+        return self._sums(loss, first[0], batch.targets)
+
+    def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Mean loss, accuracy, and accuracy within five guesses."""
+        names = {"loss": "loss", "right": "accuracy", "right5": "top5"}
+        return {name: sums[key] / sums["count"] for key, name in names.items() if key in sums}
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Loss and accuracy on the test set; the area under the curve for two classes or labels."""
+        self.network.eval()
+        # FSDP's forward is one that all processes take together, as often as each other.
+        alone = self.config.strategy == "fsdp"
+        rank, world = (0, 1) if alone else (self.fabric.global_rank, self.fabric.world_size)
+        total: Sums = {}
+        kept: list[tuple[Tensor, Tensor]] = []
+        for batch in test_batches(
+            self.images,
+            "test",
+            batch_size=min(1000, 2 * self.batch_size),
+            rank=rank,
+            world=world,
+            device=self.fabric.device,
+            workers=self.config.workers,
+        ):
+            with self.fabric.autocast():
+                logits = in_full(self.network(batch.inputs.to(DTYPES[self.config.precision])))
+            sums = self._sums(self._loss(logits, batch.targets), logits, batch.targets)
+            total = {key: total.get(key, 0) + value for key, value in sums.items()}
+            if self._has_curve:
+                kept.append((logits.cpu(), batch.targets.cpu()))
+        self.network.train()
+        shares = [(total, kept)]
+        if world > 1:
+            shares = _from_all(shares[0], world)
+        return self._test_scores(shares)
+
+    def _test_scores(
+        self, shares: list[tuple[Sums, list[tuple[Tensor, Tensor]]]]
+    ) -> dict[str, float]:
+        keys = max((share[0] for share in shares), key=len)  # a process may have had no image
+        sums = {k: sum(float(share[0][k]) for share in shares if k in share[0]) for k in keys}
+        found = self.scores(sums)
+        if self._has_curve:
+            pairs = [pair for share in shares for pair in share[1]]
+            logits, targets = (torch.cat(column) for column in zip(*pairs, strict=True))
+            if self.images.multilabel:
+                found["auc"] = multilabel_auc(logits, targets)
+            else:
+                found["auc"] = two_class_auc(logits[:, 1] - logits[:, 0], targets)
+        return found
+
+    @property
+    def _has_curve(self) -> bool:
+        return self.images.multilabel or len(self.images.classes) == 2
+
+    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.images.multilabel:
+            return binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
+        return cross_entropy(logits, targets)
+
+    @torch.no_grad()
+    def _sums(self, loss: Tensor, logits: Tensor, targets: Tensor) -> Sums:
+        count = len(targets)
+        sums = {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}
+        if self.images.multilabel:
+            return {**sums, "right": label_accuracy(logits, targets) * count}
+        sums["right"] = top_k(logits, targets, 1)
+        return {**sums, "right5": top_k(logits, targets, 5)} if logits.shape[1] > 5 else sums
+
+    def carried(self) -> dict[str, Any]:
+        """Nothing: batches know nothing of each other."""
+        return {}
+
+    def carry(self, what: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+
+def on_device(images: ImageSet, device: torch.device) -> ImageSet:
+    """The same images, those in memory on the training device."""
+
+    def moved(split: MemorySplit | FileSplit) -> MemorySplit | FileSplit:
+        if isinstance(split, FileSplit):
+            return split
+        return MemorySplit(split.inputs.to(device), split.targets.to(device))
+
+    return replace(images, train=moved(images.train), test=moved(images.test))
+
+
+def _from_all(share: Any, world: int) -> list[Any]:  # noqa: ANN401
+    """What every process has, on every process."""
+    shares: list[Any] = [None] * world
+    torch.distributed.all_gather_object(shares, share)
+    return shares

@@ -1,0 +1,150 @@
+"""The next word of a running text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rankwise.lab.config import Config
+from rankwise.lab.data.sets import Batch, TextSet
+from rankwise.lab.data.text import batches_of_text, text_batches
+from rankwise.lab.networks.language import build_language
+from rankwise.lab.scores import perplexity
+from rankwise.lab.seeds import seed_for
+from rankwise.lab.tasks.setup import in_full, prepared, wrapped
+from rankwise.lab.tasks.task import Methods, Place, Sums
+from rankwise.lab.update import update
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["LanguageTask"]
+
+_TEST_COLUMNS = 10
+# A recurrent network's memory, layer by layer; None for a network that has none.
+Memory = tuple[tuple[Tensor, Tensor], ...] | None
+
+
+class LanguageTask:
+    """A language model on parallel columns of text, whose memory goes from batch to batch.
+
+    Args:
+        config: The resolved options.
+        fabric: Devices and precision.
+        text: The data.
+    """
+
+    headline = "perplexity"
+
+    def __init__(self, config: Config, fabric: Fabric, text: TextSet) -> None:
+        self.config, self.fabric, self.text = config, fabric, text
+        torch.manual_seed(seed_for(config.seed, "weights"))
+        network = build_language(
+            config.network,
+            len(text.words),
+            width=config.width,
+            dropout=config.dropout,
+            tied=config.tied,
+            context=config.length,
+        )
+        self.network = prepared(network, config, fabric)
+        self.forward = wrapped(self.network, config, fabric)
+        self.parts: dict[str, nn.Module] = {"": self.network}
+        self.columns = config.batch_size or 1
+        self.per_epoch = batches_of_text(len(text.train), self.columns, config.length)
+        self.fingerprint = {
+            "train": len(text.train),
+            "test": len(text.test),
+            "words": len(text.words),
+        }
+        self.memory: Memory = None
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:  # noqa: ARG002
+        """This process's columns of the text, which is read in order in every epoch."""
+        return text_batches(
+            self.text.train,
+            columns=self.columns,
+            length=self.config.length,
+            start=start,
+            rank=self.fabric.global_rank,
+            world=self.fabric.world_size,
+            device=self.fabric.device,
+        )
+
+    def step(self, batch: Batch, methods: Methods, place: Place) -> Sums:
+        """Learn from a window of text; its loss before."""
+        before, after = self.memory, []
+
+        def loss_of() -> Tensor:
+            logits, memory = self.forward(batch.inputs, before)
+            after.append(memory)
+            return cross_entropy(in_full(logits).flatten(0, 1), batch.targets.flatten())
+
+        loss = update(
+            self.fabric,
+            methods[""].optimizer,
+            self.network,
+            loss_of,
+            seed=seed_for(self.config.seed, "step", *place, self.fabric.global_rank),
+            clip=self.config.clip or 0.0,
+        )
+        self.memory = _detached(after[0])
+        count = batch.targets.numel()
+        return {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}
+
+    def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Mean loss a word, and the perplexity."""
+        loss = sums["loss"] / sums["count"]
+        return {"loss": loss, "perplexity": perplexity(loss)}
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Loss and perplexity on the test text; every process reads all of it."""
+        self.network.eval()
+        total = {"loss": 0.0, "count": 0.0}
+        memory: Memory = None
+        for batch in text_batches(
+            self.text.test,
+            columns=min(_TEST_COLUMNS, len(self.text.test) // 2),
+            length=self.config.length,
+            device=self.fabric.device,
+        ):
+            with self.fabric.autocast():
+                logits, memory = self.network(batch.inputs, memory)
+            loss = cross_entropy(in_full(logits).flatten(0, 1), batch.targets.flatten())
+            total["loss"] += float(loss) * batch.targets.numel()
+            total["count"] += batch.targets.numel()
+        self.network.train()
+        return self.scores(total)
+
+    def carried(self) -> dict[str, Any]:
+        """The memory of all columns."""
+        if self.memory is None:
+            return {}
+        return {"memory": [[self._gathered(part) for part in layer] for layer in self.memory]}
+
+    def carry(self, what: Mapping[str, Any]) -> None:
+        """Go on with that memory; none at an epoch's start."""
+        memory = what.get("memory")
+        self.memory = memory and tuple(
+            (self._share(hidden), self._share(cell)) for hidden, cell in memory
+        )
+
+    def _gathered(self, part: Tensor) -> Tensor:  # (1, B, H) on each process → (1, columns, H)
+        if self.fabric.world_size == 1:
+            return part.cpu()
+        return torch.cat(list(self.fabric.all_gather(part)), dim=1).cpu()
+
+    def _share(self, part: Tensor) -> Tensor:
+        size = part.shape[1] // self.fabric.world_size
+        start = self.fabric.global_rank * size
+        return part[:, start : start + size].contiguous().to(self.fabric.device)
+
+
+def _detached(memory: Memory) -> Memory:
+    """The memory without its past: gradients end at the window's start."""
+    return memory and tuple((hidden.detach(), cell.detach()) for hidden, cell in memory)

@@ -1,0 +1,41 @@
+"""Between a plain network and one that trains on its devices."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from rankwise.lab.config import Config
+from rankwise.lab.sync_norm import share_statistics
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["DTYPES", "in_full", "prepared", "wrapped"]
+
+# What a network is given; with bf16, autocast takes care of the rest.
+DTYPES = {"32": torch.float32, "bf16": torch.float32, "64": torch.float64}
+
+
+def prepared(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
+    """The network in the layout that convolutions are fastest in, one batch for all processes."""
+    has_images = any(isinstance(module, nn.Conv2d) for module in network.modules())
+    if has_images and config.strategy != "fsdp":  # which shards no other layout than torch's first
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return share_statistics(network, fabric.device) if fabric.world_size > 1 else network
+
+
+def wrapped(network: nn.Module, config: Config, fabric: Fabric) -> Any:  # noqa: ANN401
+    """What to call in training; `network` itself holds the same parameters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Fabric's advice on loaders not used here
+        compiled: Any = torch.compile(network) if config.compile else network
+        return fabric.setup_module(compiled)
+
+
+def in_full(logits: Tensor) -> Tensor:
+    """Logits in a precision that a loss can be trusted in."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,291 @@
+"""Train a network: one loop, epoch by epoch, that can be killed at any moment and goes on.
+
+Everything needed to go on is saved when an epoch is over, and when SIGTERM or Ctrl-C asks the run
+to stop; every random choice follows from the seed and the place in the run (seeds.py). So a run
+that was killed ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from rankwise.lab import storage
+from rankwise.lab.budget import Budget, parse_budget
+from rankwise.lab.config import Config
+from rankwise.lab.devices import launched, set_threads
+from rankwise.lab.environment import session
+from rankwise.lab.errors import RunError
+from rankwise.lab.job import Job, job_for
+from rankwise.lab.live import Silent, Watch
+from rankwise.lab.loggers import log_epoch, loggers_for
+from rankwise.lab.look import look, quality_of, range_of_rates
+from rankwise.lab.records import Run, RunFolder
+from rankwise.lab.resolve import resolved
+from rankwise.lab.signals import Wish, listening
+from rankwise.lab.tasks.task import Place
+from rankwise.lab.weights import save_weights
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["StoppedError", "train", "train_trials"]
+
+_CHECKED = 50  # batches from one look at whether the loss is still a number to the next
+_MEASURED = 3, 60.0  # epochs of SGD, or seconds, behind a budget that is given in epochs of SGD
+
+
+class StoppedError(RunError):
+    """A signal asked the run to stop; its state is saved.
+
+    Attributes:
+        signal: The signal's number.
+    """
+
+    def __init__(self, text: str, signal: int) -> None:
+        super().__init__(text)
+        self.signal = signal
+
+
+def train_trials(config: Config, trials: int, *, watch: Watch | None = None) -> list[Run]:
+    """Train with several seeds, one after the other: the config's own and those after it.
+
+    Args:
+        config: The options; what is None takes the paper's value.
+        trials: How many runs.
+        watch: Is told how they get on.
+
+    Example:
+        >>> from rankwise.lab import Config, train_trials
+        >>> config = Config(network="resnet8", optimizer="sgd", epochs=2)
+        >>> runs = train_trials(config, 2)  # doctest: +SKIP
+    """
+    fabric = launched(resolved(config))
+    return [
+        train(config.with_(seed=config.seed + trial), fabric=fabric, watch=watch)
+        for trial in range(trials)
+    ]
+
+
+def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None = None) -> Run:
+    """Train, or go on with what was begun; a run that is over is only read.
+
+    Args:
+        config: The options; what is None takes the paper's value.
+        fabric: Where to train, if it has been launched already.
+        watch: Is told how the run gets on.
+
+    Returns:
+        The run, finished or diverged.
+
+    Raises:
+        ConfigError: If an option is out of its range.
+        DataError: If the data is missing.
+        StoppedError: If SIGTERM or Ctrl-C came; the state is saved.
+        RunError: If another process is at the same run, or the disk is full.
+
+    Example:
+        >>> from rankwise.lab import Config, train
+        >>> run = train(Config(network="resnet8", optimizer="rmsgd", epochs=2))  # doctest: +SKIP
+        >>> run.last["test"]["accuracy"]  # doctest: +SKIP
+        0.93
+    """
+    config = resolved(config)
+    fabric = fabric or launched(config)
+    folder = RunFolder(config)
+    watch = watch if watch is not None and fabric.is_global_zero else Silent()
+    with _held(folder, fabric), listening() as wish:
+        if not folder.is_over:
+            _train(config, fabric, folder, wish, watch)
+        fabric.barrier()
+    run = folder.read()
+    watch.end(run)
+    return run
+
+
+def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch: Watch) -> None:
+    threads = set_threads(fabric)
+    job = job_for(config, fabric, _budget(config, fabric, folder, watch))
+    task = job.task
+    record = _go_on(job, folder, threads)
+    loggers = loggers_for(config, folder.path) if fabric.is_global_zero else []
+    watch.begin(job)
+    while job.progress < 1 and not _diverged(record):
+        stop, over, lost = 0, False, False
+        for network in task.parts.values():
+            network.train()
+        for batch in job.timed(task.batches(job.epoch, job.batch)):
+            with job.clock("step"):
+                job.set_rates()
+                job.add(task.step(batch, job.methods, Place(job.epoch, job.batch)))
+                job.batch += 1
+                stop, over, lost = _agreed(job, wish)
+            watch.batch(job)
+            if stop or over or lost:
+                break
+        if stop:
+            _save(job, folder)
+            raise StoppedError(_stopped(job), stop)
+        with job.clock("step"):
+            _synchronise(fabric.device)
+            train_scores = task.scores(job.totals())
+        with job.clock("probe"):
+            for method in job.methods.values():
+                method.end_epoch()
+            layers = look(task.parts, job.methods, sharded=job.sharded)
+        with job.clock("eval"):
+            test_scores = task.evaluate()
+        record = {
+            "epoch": job.epoch + 1,
+            "batches": job.batch,
+            "train": train_scores,
+            "test": test_scores,
+            "quality": quality_of(layers),
+            "rates": range_of_rates(layers),
+            "seconds": {**job.clocks, "trained": job.trained},
+        }
+        job.end_epoch()
+        _record(job, folder, record, layers)
+        _save(job, folder)
+        if fabric.is_global_zero:
+            log_epoch(loggers, record, layers)
+        watch.epoch(job, record)
+    _end(job, folder, "diverged" if _diverged(record) else "finished", loggers)
+
+
+def _go_on(job: Job, folder: RunFolder, threads: int) -> dict[str, Any]:
+    """From where the run was left, with the records of just the epochs that are over; the last."""
+    state = storage.latest_state(folder.path)
+    if state is not None:
+        job.load(state)
+    if job.fabric.is_global_zero:
+        with storage.guarded(_safe(job.epoch)):
+            folder.cut_after(job.epoch)
+            here = {**session(threads), "processes": job.fabric.world_size}
+            folder.open({**here, "epoch": job.epoch, "data": job.task.fingerprint})
+    job.fabric.barrier()
+    return folder.read().last
+
+
+def _agreed(job: Job, wish: Wish) -> tuple[int, bool, bool]:
+    """The signal to stop, whether time is up, whether the loss is lost; for all processes alike."""
+    over = job.budget.seconds is not None and job.trained >= job.budget.seconds
+    lost = job.batch % _CHECKED == 0 and not bool(torch.isfinite(job.sums["loss"]))
+    if job.fabric.world_size == 1:
+        return wish.signal or 0, over, lost
+    flags = torch.tensor([wish.signal or 0, over, lost], device=job.fabric.device)
+    flags = job.fabric.all_reduce(flags, reduce_op="max")  # type: ignore[assignment]
+    stop, over_somewhere, lost_somewhere = flags.tolist()
+    return stop, bool(over_somewhere), bool(lost_somewhere)
+
+
+def _record(job: Job, folder: RunFolder, record: dict[str, Any], layers: dict[str, Any]) -> None:
+    if job.fabric.is_global_zero:
+        with storage.guarded(_safe(job.epoch - 1)):
+            folder.add(record, layers)
+
+
+def _save(job: Job, folder: RunFolder) -> None:
+    """Save what is needed to go on; the time it takes counts in the next epoch's record."""
+    with job.clock("save"):
+        state = job.state()
+        if job.fabric.is_global_zero:
+            with storage.guarded(_safe(job.epoch - 1)):
+                storage.save_state(folder.path, job.epoch, job.batch, state)
+        job.fabric.barrier()
+
+
+def _end(job: Job, folder: RunFolder, status: str, loggers: list[Any]) -> None:
+    weights = {name: part["network"] for name, part in job.state()["parts"].items()}
+    if not job.fabric.is_global_zero:
+        return
+    with storage.guarded(_safe(job.epoch)):
+        save_weights(folder.path / "weights.safetensors", weights)
+        folder.end(status)
+    for logger in loggers:
+        logger.finalize("success" if status == "finished" else "failed")
+
+
+def _budget(config: Config, fabric: Fabric, folder: RunFolder, watch: Watch) -> Budget:
+    """Epochs, or seconds; what was measured for a run stays as it is when the run goes on."""
+    if config.budget is None:
+        return Budget(config.epochs, None)
+    kept = folder.budget
+    if kept is None:
+        given = parse_budget(config.budget)
+        kept = given.seconds or (given.sgd_epochs or 0) * _sgd_epoch(config, fabric, watch)
+        if fabric.is_global_zero:
+            with storage.guarded("Nothing was begun."):
+                folder.set_budget(kept)
+    return Budget(None, fabric.broadcast(kept))
+
+
+def _sgd_epoch(config: Config, fabric: Fabric, watch: Watch) -> float:
+    """The seconds that an epoch of SGD takes here, by the same steps on the same data."""
+    watch.say("Measuring how long an epoch of SGD takes.")
+    plain = config.with_(optimizer="sgd", lr=None, momentum=None, schedule="none", budget="1s")
+    job = job_for(resolved(plain), fabric, Budget(_MEASURED[0], None))
+    batches, warm, began = 0, 0, time.perf_counter()
+    for epoch in range(_MEASURED[0]):
+        for batch in job.task.batches(epoch, 0):
+            if batches == min(3, job.task.per_epoch - 1):  # after the first ones, which are slower
+                _synchronise(fabric.device)
+                began, warm = time.perf_counter(), batches
+            job.task.step(batch, job.methods, Place(epoch, batches))
+            batches += 1
+        _synchronise(fabric.device)
+        if fabric.broadcast(time.perf_counter() - began > _MEASURED[1]):
+            break
+    return (time.perf_counter() - began) / (batches - warm) * job.task.per_epoch
+
+
+@contextmanager
+def _held(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
+    """Hold a run's folder, so that no second process writes to it; a killed one lets go."""
+    problem, lock = "", None
+    if fabric.is_global_zero:
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(folder.path / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            problem = f"Another process is at {folder.path}. Wait for it, or choose another --out."
+        except OSError as error:
+            problem = f"{folder.path} can't be written to: {error.strerror}."
+    problem = fabric.broadcast(problem)
+    if problem:
+        raise RunError(problem)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _diverged(record: dict[str, Any]) -> bool:
+    """Whether a loss of the last epoch is no number; null, as records say it, is none either."""
+    losses = [record[kind]["loss"] for kind in ("train", "test") if "loss" in record.get(kind, {})]
+    return any(loss is None or not math.isfinite(loss) for loss in losses)
+
+
+def _synchronise(device: torch.device) -> None:
+    """Wait for the device, so that clocks show what was done and not what was ordered."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def _safe(epoch: int) -> str:
+    return f"{epoch} epochs are safe." if epoch > 0 else "No epoch was finished yet."
+
+
+def _stopped(job: Job) -> str:
+    return (
+        f"StoppedError after {job.epoch} epochs and {job.batch} batches; all of it is saved. "
+        "The same command goes on from there."
+    )

@@ -1,0 +1,83 @@
+import pytest
+
+from rankwise.lab.defaults import Defaults, defaults_for
+from rankwise.lab.errors import ConfigError
+from rankwise.lab.optimizers import NAMES
+from rankwise.lab.schedules import SCHEDULES
+
+KINDS = ("image", "language", "gan")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "lr"),
+    [
+        ("adabound", "image", 0.01),
+        ("adagrad", "image", 0.01),
+        ("adam", "image", 3e-4),
+        ("adamp", "image", 0.01),
+        ("sls", "image", 1.0),
+        ("sgd", "image", 0.1),
+        ("sgdp", "image", 0.1),
+        ("rmsgd", "image", 0.03),
+        ("rmsgd", "language", 15.0),
+        ("sgd", "language", 30.0),
+        ("adam", "language", 0.01),
+        ("adabelief", "language", 0.01),
+        ("adamw", "language", 0.001),
+        ("radam", "language", 0.001),
+        ("rmsgd", "gan", 0.5),
+        ("sgd", "gan", 0.1),
+        ("sam", "gan", 0.5),
+        ("adabelief", "gan", 3e-4),
+        ("radam", "gan", 3e-4),
+        ("adam", "gan", 3e-4),
+        ("rmsprop", "gan", 3e-4),
+        ("adabound", "gan", 3e-4),
+    ],
+)
+def test_rates_are_the_papers(optimizer, kind, lr):
+    assert defaults_for(optimizer, kind).lr == lr
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    ["adabound", "adagrad", "adam", "adamp", "sls", "sam", "sgd", "sgdp"],
+)
+def test_the_papers_settings_for_images(optimizer):
+    found = defaults_for(optimizer, "image")
+    assert found == Defaults(found.lr, 5e-4, 0.9, None, "none", 25, 0.5, None, 128)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adabelief", "adamw", "radam"])
+def test_the_papers_settings_for_language(optimizer):
+    found = defaults_for(optimizer, "language")
+    assert found == Defaults(found.lr, 1e-6, 0.9, None, "step", 75, 0.1, 0.25, 80)
+
+
+def test_sams_rate_for_images_is_one_at_which_it_trains():
+    assert defaults_for("sam", "image").lr == defaults_for("sgd", "image").lr == 0.1
+
+
+def test_rmsgds_own_settings():
+    image, language, gan = (defaults_for("rmsgd", kind) for kind in KINDS)
+    assert image == Defaults(0.03, 5e-4, 0.9, 0.98, "none", 25, 0.5, None, 128)
+    assert language == Defaults(15.0, 1e-6, 0.9, 0.9, "none", 75, 0.1, 0.25, 80)
+    assert gan == Defaults(0.5, 0.0, 0.9, 0.95, "none", 25, 0.5, None, 64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_optimizer_has_settings_that_it_accepts(kind):
+    for name in NAMES:
+        found = defaults_for(name, kind)
+        assert found.lr > 0
+        assert found.weight_decay >= 0
+        assert 0 <= found.momentum < 1
+        assert (found.beta is not None) == (name == "rmsgd" or name.startswith("stable-rank"))
+        assert found.schedule in SCHEDULES
+
+
+def test_an_unknown_optimizer_or_kind_is_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match=r"Unknown optimizer 'adaam'.*adam"):
+        defaults_for("adaam", "image")
+    with pytest.raises(ConfigError, match=r"Unknown kind of task 'audio'.*image, language, gan"):
+        defaults_for("sgd", "audio")

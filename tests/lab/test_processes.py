@@ -1,0 +1,76 @@
+"""Two processes do what one does with the same global batch, to rounding."""
+
+import pytest
+import torch
+from processes import SMALL, finish, only_run, several
+from safetensors.torch import load_file
+
+from rankwise.lab import load_run
+
+# In float64 what is left of a difference is rounding, not chaos that has grown out of it.
+PRECISE = {"precision": "64", "epochs": 2}
+
+
+def both(tmp_path, options, **more):
+    finish(tmp_path, {**options, "out": str(tmp_path / "one")})
+    several(tmp_path, {**options, **more, "out": str(tmp_path / "two")})
+    return (load_run(only_run(tmp_path / name)) for name in ("one", "two"))
+
+
+def differ(one, two):
+    first, second = load_file(one.weights), load_file(two.weights)
+    assert first.keys() == second.keys()
+    return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
+
+
+@pytest.mark.parametrize("optimizer", ["rmsgd", "adamw", "sam", "sls"])
+def test_two_processes_train_what_one_does(tmp_path, optimizer):
+    one, two = both(tmp_path, {**SMALL, **PRECISE, "optimizer": optimizer})
+    assert differ(one, two) < 1e-9
+    for a, b in zip(one.epochs, two.epochs, strict=True):
+        assert a["test"]["accuracy"] == b["test"]["accuracy"]
+        assert a["train"]["loss"] == pytest.approx(
+            b["train"]["loss"], rel=1e-6
+        )  # summed in float32
+    for a, b in zip(one.layers(), two.layers(), strict=True):
+        assert a["name"] == b["name"]
+        assert a["rate"] == pytest.approx(b["rate"], rel=1e-6)
+
+
+def test_a_sharded_network_trains_what_a_whole_one_does(tmp_path):
+    one, two = both(tmp_path, {**SMALL, "epochs": 2, "optimizer": "rmsgd"}, strategy="fsdp")
+    assert differ(one, two) < 1e-4
+    assert [row["name"] for row in one.layers()] == [row["name"] for row in two.layers()]
+
+
+@pytest.mark.parametrize("network", ["wgan", "wgan-gp"])
+def test_two_processes_train_the_gan_that_one_does(tmp_path, network):
+    options = {"network": network, "width": 0.07, "data": "digits", "image_size": 8}
+    one, two = both(tmp_path, {**options, "optimizer": "rmsprop", "epochs": 1, "critic_steps": 2})
+    assert differ(one, two) < 1e-3
+
+
+def test_two_processes_train_the_language_model_that_one_does(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat and the dog lay by the door\n" * 60, encoding="utf-8")
+    options = {"network": "lstm1", "width": 0.02, "data": f"text:{text}", "optimizer": "sgd"}
+    options |= {**PRECISE, "batch_size": 4, "length": 10, "lr": 1.0, "dropout": 0.0}
+    one, two = both(tmp_path, options)
+    assert differ(one, two) < 1e-9
+
+
+def test_a_run_may_go_on_with_another_number_of_processes(tmp_path):
+    options = {**SMALL, **PRECISE, "optimizer": "rmsgd", "out": str(tmp_path / "runs")}
+    finish(tmp_path, options)
+    run = only_run(tmp_path / "runs")
+    before = load_file(run / "weights.safetensors")
+    (run / "outcome.json").unlink()
+    newest = max(run.glob("state-*.pt"))
+    newest.unlink()  # as if it had been stopped after the first epoch
+    newest.with_suffix(".json").unlink()
+    several(tmp_path, options)
+    after = load_file(run / "weights.safetensors")
+    assert torch.equal(
+        torch.tensor([bool((before[n] - after[n]).abs().max() < 1e-9) for n in before]),
+        torch.ones(len(before), dtype=torch.bool),
+    )
