@@ -58,7 +58,7 @@ def _row(network: str, decay: float) -> tuple[str, ...]:
 def _made(
     kind: Callable[..., Any], network: str, decay: float, **options: bool
 ) -> torch.optim.Optimizer:
-    params = [torch.nn.Parameter(p) for p in parameters(network)]
+    params = parameters(network)
     for param in params:
         param.grad = torch.randn_like(param) * 1e-3
     optimizer: torch.optim.Optimizer = kind(

@@ -14,7 +14,11 @@ from rankwise.lab.errors import ConfigError
 __all__ = ["Budget", "Seconds", "parse_budget"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])[a-z]*")
+# "10 months" and "10 ms" begin like minutes, but are none.
+_TIME = re.compile(
+    r"(\d+(?:\.\d+)?)\s*"
+    r"(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z])"
+)
 _EPOCHS_OF_SGD = re.compile(r"(?:wall[ -]?clock of )?(\d+)\s+sgd epochs?", re.IGNORECASE)
 
 
@@ -46,7 +50,7 @@ def parse_budget(text: str) -> Seconds:
         return Seconds(sgd_epochs=int(epochs[1]))
     parts = _TIME.findall(text)
     if parts and not _TIME.sub("", text).strip():
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        seconds = sum(float(number) * _UNITS[unit[0]] for number, unit in parts)
         if seconds > 0:
             return Seconds(seconds=seconds)
     raise ConfigError(

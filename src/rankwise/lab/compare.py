@@ -24,7 +24,7 @@ class Comparison:
         setting: What tells it from the others.
         score: Which score of the test it is, as in "accuracy".
         values: The last epoch's score of each trial that finished.
-        diverged: How many trials diverged.
+        diverged: How many trials diverged, or ended without a score.
         best: The best epoch's score of each trial that finished.
         quality: The last epoch's Q of each trial, where known.
         seconds: Of training an epoch, mean over epochs, of each trial.
@@ -69,10 +69,10 @@ def compare(runs: Iterable[Run]) -> list[Comparison]:
     return sorted(found, key=_order)
 
 
-def _order(found: Comparison) -> tuple[bool, float]:
+def _order(found: Comparison) -> tuple[bool, str, float]:
     if found.mean is None:
-        return True, 0.0
-    return False, found.mean if found.score in _FALLING else -found.mean
+        return True, found.score, 0.0
+    return False, found.score, found.mean if found.score in _FALLING else -found.mean
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:
@@ -102,25 +102,34 @@ def _short(value: object) -> str:
 
 
 def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
-    over = [run for run in runs if run.status == "finished"]
-    score = next((s for s in _SCORES if over and s in over[0].last["test"]), "accuracy")
+    score = next(
+        (s for s in _SCORES if any(s in run.last.get("test", {}) for run in runs)), "accuracy"
+    )
+    # A finished run may have no score either: a perplexity can be beyond all numbers.
+    over = [r for r in runs if r.status == "finished" and r.last["test"][score] is not None]
     pick = min if score in _FALLING else max
     return Comparison(
         setting,
         score,
         tuple(run.last["test"][score] for run in over),
-        sum(run.status == "diverged" for run in runs),
-        tuple(pick(epoch["test"][score] for epoch in run.epochs) for run in over),
+        sum(run.status != "unfinished" for run in runs) - len(over),
+        tuple(pick(_scores(run, score)) for run in over),
         tuple(run.last["quality"] for run in over if run.last["quality"] is not None),
         tuple(run.last["seconds"]["trained"] / len(run.epochs) for run in over),
     )
+
+
+def _scores(run: Run, score: str) -> list[float]:
+    return [e["test"][score] for e in run.epochs if e["test"][score] is not None]
 
 
 def comparison_table(found: Sequence[Comparison]) -> str:
     """Comparisons as text: mean ± standard deviation over n trials."""
     if not found:
         return "No run is over yet."
-    head = ["setting", "n", f"test {found[0].score}", "best epoch", "Q", "s/epoch"]
+    scores = {c.score for c in found}
+    shown = scores.pop() if len(scores) == 1 else "score"
+    head = ["setting", "n", f"test {shown}", "best epoch", "Q", "s/epoch"]
     rows = [head, *(_row(c) for c in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -168,7 +177,7 @@ def layer_table(run: Run) -> str:
     lines = [f"{'layer':28} {'rank':>6} {'s':>6} {'κ':>6} {'q':>6} {'rate':>9} {'highest':>9}"]
     for row in last:
         cells = [
-            f"{row['name'][-28:]:28}",
+            f"{_tail(row['name'], 28):28}",
             _cell(row["rank"], "6.1f"),
             *(_cell(row[metric], "6.3f") for metric in ("stable_rank", "condition", "quality")),
             _cell(row["rate"], "9.4f"),
@@ -176,6 +185,11 @@ def layer_table(run: Run) -> str:
         ]
         lines.append(" ".join(cells))
     return "\n".join(lines)
+
+
+def _tail(name: str, width: int) -> str:
+    """A long name's end, which tells it from its neighbours."""
+    return name if len(name) <= width else "…" + name[1 - width :]
 
 
 def _cell(value: float | None, form: str) -> str:

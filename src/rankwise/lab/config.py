@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import re
 import sys
@@ -11,15 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from types import NoneType
+from types import ModuleType, NoneType
 from typing import Any, get_args, get_type_hints
 
+import rankwise
 from rankwise.lab.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["Config", "from_mapping", "read_toml"]
 
@@ -81,8 +78,8 @@ class Config:
 
     @property
     def name(self) -> str:
-        """The run's folder: readable in front, a hash of the whole identity behind."""
-        text = json.dumps(self.identity(), sort_keys=True)
+        """The run's folder: readable in front, a hash of what all its trials share, the seed."""
+        text = json.dumps({**self.identity(), "seed": None}, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         words = (self.network, self.data, self.optimizer)
         readable = "-".join(
@@ -113,11 +110,22 @@ def read_toml(path: Path) -> dict[str, object]:
 
     Raises:
         ConfigError: If it is not TOML.
+        MissingExtraError: Without tomli, on Python 3.10.
     """
+    tomllib = _tomllib()
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _tomllib() -> ModuleType:
+    """What reads TOML; asked for here, since the command line works without the lab's packages."""
+    name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise rankwise.MissingExtraError(name, "lab", "Reading TOML files") from None
 
 
 def _checked(options: Mapping[str, object], source: str) -> dict[str, Any]:

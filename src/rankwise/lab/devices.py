@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -34,6 +35,7 @@ def launched(config: Config) -> Fabric:
         from lightning_fabric import Fabric  # noqa: PLC0415
     except ImportError:
         raise rankwise.MissingExtraError("lightning-fabric", "lab", "Training") from None
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets on every start
     outside = int(os.environ.get("WORLD_SIZE", "1"))  # torchrun says how many there are
     devices = max(config.devices, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     nodes = max(1, outside // devices)

@@ -98,7 +98,8 @@ class Live:
 
     def say(self, text: str) -> None:
         """Print a sentence."""
-        self._console.print(text, markup=False, highlight=False)
+        # As it is: a path is not broken into lines, nor is ":cat:" in it made a picture.
+        self._console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def begin(self, job: Job) -> None:
         """Say which run it is and where it goes on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ def _tensorboard(config: Config, folder: Path) -> Any:  # noqa: ANN401, ARG001
 def _csv(config: Config, folder: Path) -> Any:  # noqa: ANN401, ARG001
     from lightning_fabric.loggers.csv_logs import CSVLogger  # noqa: PLC0415
 
-    return CSVLogger(folder / "csv", name="", version="")
+    # A file for each start of a run: the logger would delete one that is there already.
+    return CSVLogger(folder / "csv", name="")
 
 
 def _wandb(config: Config, folder: Path) -> Any:  # noqa: ANN401
@@ -57,7 +59,7 @@ def loggers_for(config: Config, folder: Path) -> list[Any]:
             logger = LOGGERS[name](config, folder)
         except ImportError:
             raise rankwise.MissingExtraError(name, name, f"Logging to {name}") from None
-        if hasattr(logger, "log_hyperparams"):
+        with suppress(NotImplementedError):  # a CSV file has no place for them
             logger.log_hyperparams(config.identity())
         found.append(logger)
     return found

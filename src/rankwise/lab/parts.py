@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from rankwise.lab.errors import RunError
 from rankwise.lab.optimizers import Method
 
 __all__ = ["load_part", "save_part", "whole_weights"]
@@ -31,7 +32,17 @@ def whole_weights(network: nn.Module) -> dict[str, Any]:
 
 
 def load_part(network: nn.Module, method: Method, saved: dict[str, Any], *, sharded: bool) -> None:
-    """Go on from what `save_part` gave."""
+    """Go on from what `save_part` gave.
+
+    Raises:
+        RunError: If one of the two is sharded and the other is not.
+    """
+    if sharded == ("optimizer" in saved["method"]):
+        here, there = ("with", "without") if sharded else ("without", "with")
+        raise RunError(
+            f"The run was begun {there} --strategy fsdp and can't go on {here} it. Give the same "
+            "command as before, on several processes again, or start anew with another --out."
+        )
     if not sharded:
         network.load_state_dict(saved["network"])
         method.load_state_dict(saved["method"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -30,10 +31,13 @@ _POSITIVE = (
     "critic_steps",
     "devices",
     "step_size",
+    "gamma",
+    "image_size",
 )
 # torch's optimizers work on shards as they do on whole weights; those of others may not.
 _SHARDED = ("rmsgd", "sgd", "sgd-nesterov", "adam", "adamw", "nadam", "radam", "rmsprop")
-_NOT_NEGATIVE = ("weight_decay", "momentum", "clip", "workers", "seed", "gamma")
+_NOT_NEGATIVE = ("weight_decay", "momentum", "clip", "workers", "seed", "beta", "dropout")
+_BELOW_1 = ("momentum", "dropout")
 
 
 def kind_of(network: str) -> Kind:
@@ -58,9 +62,6 @@ def resolved(config: Config) -> Config:
         for field in fields(defaults)
         if getattr(config, field.name) is None
     }
-    schedule = config.schedule or defaults.schedule
-    if schedule == "step" and config.schedule and defaults.schedule != "step":
-        found |= {"step_size": config.step_size or 25, "gamma": config.gamma or 0.5}
     if config.epochs is None and config.budget is None:
         found["epochs"] = _EPOCHS[kind]
     if kind == "gan" and config.image_size is None:
@@ -75,10 +76,14 @@ def _check(config: Config) -> None:
         _expect(getattr(config, name) in allowed, config, name, f"one of {', '.join(allowed)}")
     for name in _POSITIVE:
         value = getattr(config, name)
-        _expect(value is None or value > 0, config, name, "above 0")
+        _expect(value is None or 0 < value < math.inf, config, name, "above 0 and finite")
     for name in _NOT_NEGATIVE:
         value = getattr(config, name)
-        _expect(value is None or value >= 0, config, name, "0 or more")
+        _expect(value is None or 0 <= value < math.inf, config, name, "0 or more and finite")
+    for name in _BELOW_1:
+        value = getattr(config, name)
+        _expect(value is None or value < 1, config, name, "below 1")
+    _expect(config.beta is None or config.beta <= 1, config, "beta", "1 at most")
     known = all(name in LOGGERS for name in config.log.split(",") if name)
     _expect(known, config, "log", f"some of {', '.join(LOGGERS)}")
     if config.budget is not None:

@@ -46,14 +46,17 @@ def write(path: Path, content: bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Append a line; where that fails, the file is as long as before."""
-    with path.open("ab") as file:
+    # Without a buffer, of which closing would write the rest behind what was cut off.
+    with path.open("ab+", buffering=0) as file:
         length = file.tell()
+        file.seek(max(0, length - 1))
+        # A line whose end was never written must not swallow this one.
+        rest = (b"" if file.read(1) in (b"", b"\n") else b"\n") + line.encode() + b"\n"
         try:
-            file.write(line.encode() + b"\n")
-            file.flush()
+            while rest:
+                rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except OSError:
-            # Closing writes what is still in the buffer, which would fail again.
             with contextlib.suppress(OSError):
                 os.ftruncate(file.fileno(), length)
             raise

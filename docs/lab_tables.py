@@ -1,0 +1,61 @@
+"""Writes the tables in docs/lab.md: options, networks, optimizers, as the code has them.
+
+Run with `.venv/bin/python docs/lab_tables.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import torch
+
+from rankwise.lab.config import Config
+from rankwise.lab.defaults import defaults_for
+from rankwise.lab.networks import IMAGE_NETWORKS, Shape
+from rankwise.lab.optimizers import NAMES
+
+PAGE = Path(__file__).with_name("lab.md")
+
+
+def options() -> str:
+    """Every option of a run."""
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for option in fields(Config):
+        default = "" if option.default in (None, MISSING, "") else f"`{option.default}`"
+        rows.append(f"| `{option.name}` | {default} | {option.metadata['help']} |")
+    return "\n".join(rows)
+
+
+def networks() -> str:
+    """Every image network with its parameters."""
+    rows = ["| network | parameters |", "|---|---|"]
+    for name, build in IMAGE_NETWORKS.items():
+        large = name.endswith("-imagenet")
+        shape = Shape(1000, size=224) if large else Shape(10)
+        with torch.device("meta"):
+            count = sum(p.numel() for p in build(shape).parameters())
+        rows.append(f"| `{name}` | {count:,} |")
+    return "\n".join(rows)
+
+
+def optimizers() -> str:
+    """Every optimizer with the rates it is run with unless told otherwise."""
+    rows = ["| optimizer | images | language | WGAN |", "|---|---|---|---|"]
+    for name in NAMES:
+        rates = [f"{defaults_for(name, kind).lr:g}" for kind in ("image", "language", "gan")]
+        rows.append(f"| `{name}` | {' | '.join(rates)} |")
+    return "\n".join(rows)
+
+
+def written(page: str) -> str:
+    """The page with its tables as the code has them now."""
+    for make in (options, networks, optimizers):
+        mark = rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)"
+        page = re.sub(mark, lambda m, make=make: m[1] + make() + "\n" + m[2], page, flags=re.S)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,177 @@
+"""A run's folder tells what was asked and what every epoch gave."""
+
+import json
+import math
+import sys
+
+import pytest
+from runs import LAYERS, epoch, written
+
+import rankwise
+from rankwise.lab import Config, RunError, load_run, load_runs
+from rankwise.lab.records import RunFolder
+from rankwise.lab.resolve import resolved
+
+
+def test_a_run_reads_back_as_it_was_written(tmp_path):
+    folder = written(tmp_path, [epoch(1), epoch(2, value=0.75)], optimizer="sgd", seed=3)
+    run = load_run(folder.path)
+    assert run.config == resolved(Config(out=str(tmp_path), optimizer="sgd", seed=3))
+    assert (run.status, len(run.epochs), run.budget) == ("finished", 2, None)
+    assert run.last["test"] == {"accuracy": 0.75}
+    assert run.last["rates"] == [0.1, 0.2]
+    assert run.sessions() == [{"started": "now"}]
+    assert run.weights == folder.path / "weights.safetensors"
+    assert load_run(str(folder.path)) == run
+
+
+def test_a_run_can_be_read_while_it_goes_on(tmp_path):
+    folder = written(tmp_path, [], status=None)
+    assert not folder.is_over
+    run = folder.read()
+    assert (run.status, run.last, run.layers()) == ("unfinished", {}, [])
+    folder.add(epoch(1), LAYERS)
+    assert folder.read().last["epoch"] == 1
+
+
+@pytest.mark.parametrize("status", ["finished", "diverged"])
+def test_a_run_that_is_over_says_how(tmp_path, status):
+    folder = written(tmp_path, [epoch(1)], status=status)
+    assert folder.is_over
+    assert folder.read().status == status
+
+
+def test_every_layer_of_every_epoch_is_a_row(tmp_path):
+    rows = written(tmp_path, [epoch(1), epoch(2)]).read().layers()
+    assert [(row["epoch"], row["name"]) for row in rows] == [
+        (1, "conv"),
+        (1, "fc"),
+        (2, "conv"),
+        (2, "fc"),
+    ]
+    assert rows[0] == {"epoch": 1, **{name: column[0] for name, column in LAYERS.items()}}
+    assert rows[1]["quality"] is None
+
+
+def test_a_half_written_last_line_does_not_count(tmp_path):
+    folder = written(tmp_path, [epoch(1), epoch(2)])
+    path = folder.path / "epochs.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])  # all of it but its end
+    assert [record["epoch"] for record in folder.read().epochs] == [1]
+
+
+@pytest.mark.parametrize("broken", [b'{"epoch": 2, "tr', b"[2]", b"\xff\xfe", b"null"], ids=repr)
+def test_a_broken_line_is_left_out_with_a_warning(tmp_path, broken):
+    folder = written(tmp_path, [epoch(1), epoch(2), epoch(3)])
+    path = folder.path / "epochs.jsonl"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([lines[0], broken, lines[2], b""]))
+    with pytest.warns(UserWarning, match=r"epochs\.jsonl: a broken record is left out"):
+        assert [record["epoch"] for record in folder.read().epochs] == [1, 3]
+
+
+def test_a_broken_outcome_is_warned_of_and_the_run_counts_as_unfinished(tmp_path):
+    folder = written(tmp_path, [epoch(1)])
+    (folder.path / "outcome.json").write_bytes(b'{"stat')
+    with pytest.warns(UserWarning, match=r"outcome\.json"):
+        assert not folder.is_over
+    with pytest.warns(UserWarning, match=r"outcome\.json"):
+        assert folder.read().status == "unfinished"
+
+
+def test_epochs_that_are_run_again_are_cut_off(tmp_path):
+    folder = written(tmp_path, [epoch(1), epoch(2), epoch(3)])
+    with (folder.path / "layers.jsonl").open("ab") as file:
+        file.write(b'{"epoch": 4, "lay')
+    folder.cut_after(2)
+    run = folder.read()
+    assert [record["epoch"] for record in run.epochs] == [1, 2]
+    assert {row["epoch"] for row in run.layers()} == {1, 2}
+    for name in ("epochs.jsonl", "layers.jsonl"):
+        assert (folder.path / name).read_bytes().count(b"\n") == 2
+
+
+def test_what_was_cut_and_added_again_is_the_same_file(tmp_path):
+    folder = written(tmp_path, [epoch(1), epoch(2, value=1 / 3)])
+    files = [folder.path / name for name in ("epochs.jsonl", "layers.jsonl")]
+    before = [file.read_bytes() for file in files]
+    folder.cut_after(1)
+    folder.add(epoch(2, value=1 / 3), LAYERS)
+    assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+def test_what_is_no_number_is_null_which_every_reader_knows(tmp_path, value):
+    layers = {**LAYERS, "quality": [value, 0.1]}
+    record = {**epoch(1, value=value, loss=value), "rates": (value, 1.0)}
+    folder = written(tmp_path, [record], layers=layers)
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    for name in ("epochs.jsonl", "layers.jsonl"):
+        for line in (folder.path / name).read_text().splitlines():
+            json.loads(line, parse_constant=refuse)
+    run = folder.read()
+    assert run.last["test"] == {"accuracy": None}
+    assert run.last["rates"] == [None, 1.0]
+    assert [row["quality"] for row in run.layers()] == [None, 0.1]
+
+
+def test_the_seconds_of_a_budget_are_kept(tmp_path):
+    folder = written(tmp_path, [], budget="wall clock of 2 SGD epochs")
+    assert folder.budget is None
+    folder.set_budget(12.5)
+    again = RunFolder(folder.config)
+    assert (again.budget, again.read().budget) == (12.5, 12.5)
+
+
+def test_where_a_run_is_may_change_when_it_goes_on(tmp_path):
+    folder = written(tmp_path, [epoch(1)], status=None, workers=2)
+    moved = RunFolder(folder.config.with_(workers=5, devices=3))
+    assert moved.path == folder.path
+    moved.open({"started": "later"})
+    run = moved.read()
+    assert (run.config.workers, len(run.sessions()), len(run.epochs)) == (5, 2, 1)
+
+
+def test_epochs_as_a_frame(tmp_path):
+    pytest.importorskip("pandas")
+    frame = written(tmp_path, [epoch(1), epoch(2, value=0.75)]).read().to_frame()
+    assert list(frame["epoch"]) == [1, 2]
+    assert list(frame["test.accuracy"]) == [0.5, 0.75]
+    assert list(frame["seconds.step"]) == [0.9, 0.9]
+
+
+def test_without_pandas_it_says_what_to_install(tmp_path, monkeypatch):
+    run = written(tmp_path, [epoch(1)]).read()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[frame\]'"):
+        run.to_frame()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"3", b'{"network": 3}', b'{"netwrk": "resnet20"}', b"\xff"],
+    ids=repr,
+)
+def test_options_that_cannot_be_read_are_an_error_that_names_the_folder(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(RunError, match="its records can't be read"):
+        load_run(tmp_path)
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(RunError, match="is not a run: it has no config"):
+        load_run(tmp_path)
+
+
+def test_all_runs_of_a_folder(tmp_path):
+    for seed in (2, 0, 1):
+        written(tmp_path, [epoch(1)], seed=seed)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "file.txt").write_text("no run")
+    found = load_runs(tmp_path)
+    assert {run.config.seed for run in found} == {0, 1, 2}
+    assert [run.folder.name for run in found] == sorted(run.folder.name for run in found)
+    assert load_runs(tmp_path / "nowhere") == []

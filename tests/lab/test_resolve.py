@@ -1,0 +1,142 @@
+"""Options as given become options as run."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+
+from rankwise.lab import Config, ConfigError
+from rankwise.lab.resolve import kind_of, resolved
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"network": "resnet18", "optimizer": "sgd"},
+            {"lr": 0.1, "weight_decay": 5e-4, "momentum": 0.9, "beta": None, "epochs": 250}
+            | {"schedule": "none", "batch_size": 128, "clip": None, "image_size": None},
+        ),
+        (
+            {"network": "resnet18", "optimizer": "rmsgd"},
+            {"lr": 0.03, "beta": 0.98, "weight_decay": 5e-4, "epochs": 250, "schedule": "none"},
+        ),
+        (
+            {"network": "lstm2", "optimizer": "sgd"},
+            {"lr": 30.0, "weight_decay": 1e-6, "clip": 0.25, "batch_size": 80, "epochs": 200}
+            | {"schedule": "step", "step_size": 75, "gamma": 0.1},
+        ),
+        (
+            {"network": "lstm1", "optimizer": "rmsgd"},
+            {"lr": 15.0, "beta": 0.9, "clip": 0.25, "schedule": "none"},
+        ),
+        (
+            {"network": "wgan", "optimizer": "rmsgd"},
+            {"lr": 0.5, "beta": 0.95, "epochs": 100, "image_size": 32, "batch_size": 64},
+        ),
+        ({"network": "wgan-gp", "optimizer": "adam"}, {"lr": 3e-4, "beta": None}),
+    ],
+    ids=["sgd", "rmsgd", "lstm-sgd", "lstm-rmsgd", "wgan-rmsgd", "wgan-gp-adam"],
+)
+def test_the_papers_settings_are_filled_in(options, expected):
+    found = resolved(Config(**options))
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_what_is_given_stays():
+    given = {"lr": 0.5, "momentum": 0.0, "weight_decay": 0.0, "epochs": 3, "batch_size": 9}
+    found = resolved(Config(optimizer="sgd", schedule="cosine", clip=0.0, **given))
+    assert {name: getattr(found, name) for name in given} == given
+    assert (found.schedule, found.clip) == ("cosine", 0.0)
+    assert resolved(Config(network="wgan", image_size=64)).image_size == 64
+
+
+def test_resolving_twice_changes_nothing():
+    once = resolved(Config(network="lstm1", optimizer="sgd"))
+    assert resolved(once) == once
+    assert resolved(Config(optimizer="sgd", lr=0.1)).name == resolved(Config(optimizer="sgd")).name
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "rmsgd"])
+@pytest.mark.parametrize(("network", "steps"), [("resnet20", (25, 0.5)), ("lstm1", (75, 0.1))])
+def test_schedule_step_is_that_of_the_paper(network, optimizer, steps):
+    found = resolved(Config(network=network, optimizer=optimizer, schedule="step"))
+    assert (found.schedule, found.step_size, found.gamma) == ("step", *steps)
+
+
+def test_schedule_step_takes_given_steps():
+    found = resolved(Config(optimizer="sgd", schedule="step", step_size=3))
+    assert (found.step_size, found.gamma) == (3, 0.5)
+
+
+def test_a_budget_takes_the_place_of_epochs():
+    assert resolved(Config(budget="10m")).epochs is None
+    with pytest.raises(ConfigError, match="epochs or a budget, got both"):
+        resolved(Config(epochs=3, budget="10m"))
+
+
+BAD = [
+    *((name, 0) for name in ("epochs", "batch_size", "length", "critic_steps", "devices")),
+    *((name, -1) for name in ("epochs", "step_size", "workers", "seed")),
+    *((name, -0.5) for name in ("lr", "weight_decay", "momentum", "clip", "width", "gamma")),
+    *((name, math.nan) for name in ("lr", "weight_decay", "momentum", "clip", "width", "gamma")),
+    *((name, math.inf) for name in ("lr", "weight_decay", "width", "gamma")),
+    *((name, 0.0) for name in ("lr", "width", "gamma")),
+    *(("beta", value) for value in (-0.1, 1.5, math.nan)),
+    *(("dropout", value) for value in (-0.1, 1.0, math.nan)),
+    ("momentum", 1.0),
+    ("image_size", 0),
+    ("precision", "16"),
+    ("strategy", "horovod"),
+    ("schedule", "linear"),
+    ("log", "csv,nowhere"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD, ids=[f"{name}={value}" for name, value in BAD])
+def test_a_value_out_of_range_is_refused_in_a_sentence(name, value):
+    with pytest.raises(ConfigError, match=re.escape(f"got {value!r}")) as refused:
+        resolved(Config(**{name: value}))
+    assert name in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"budget": "soon"}, "Expected a budget such as"),
+        ({"optimizer": "sdg"}, "Unknown optimizer 'sdg'. Expected one of sgd"),
+        ({"network": "wgan", "strategy": "fsdp"}, "can't be sharded"),
+        ({"optimizer": "sam", "strategy": "fsdp"}, "with fsdp use one of rmsgd, sgd"),
+        ({"optimizer": "sls", "strategy": "fsdp"}, "sls can't be sharded"),
+    ],
+    ids=["budget", "optimizer", "gan", "sam", "sls"],
+)
+def test_what_cannot_be_is_refused(options, sentence):
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        resolved(Config(**options))
+
+
+@pytest.mark.parametrize("optimizer", ["rmsgd", "sgd", "adamw"])
+def test_what_can_be_sharded_is(optimizer):
+    assert resolved(Config(optimizer=optimizer, strategy="fsdp")).strategy == "fsdp"
+
+
+@pytest.mark.parametrize("log", ["", "csv", "csv,tensorboard", "wandb,mlflow"])
+def test_loggers_are_taken_by_their_names(log):
+    assert resolved(Config(log=log)).log == log
+
+
+@pytest.mark.parametrize(
+    ("network", "kind"),
+    [("wgan", "gan"), ("lstm3", "language"), ("gpt", "language"), ("vit", "image")],
+)
+def test_a_network_is_for_one_kind_of_data(network, kind):
+    assert kind_of(network) == kind
+
+
+def test_nothing_that_matters_is_left_open():
+    left = {n for n, v in dataclasses.asdict(resolved(Config())).items() if v is None}
+    # No budget beside epochs, no clipping and no size beside what the data has.
+    assert left == {"budget", "clip", "image_size", "dropout"}
