@@ -1,4 +1,7 @@
-"""Runs every benchmark and writes docs/benchmarks.md."""
+"""Runs the benchmarks and writes docs/benchmarks.md.
+
+All of them, or those named, as in `python -m benchmarks lab step`: then the page keeps the rest.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from benchmarks import (
     epoch_end,
     gram_accuracy,
     import_time,
+    lab,
     large_linear,
     memory,
     stage2,
@@ -33,32 +37,54 @@ _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
     ("Memory of a streamed checkpoint", memory),
     ("Import time", import_time),
     ("Accuracy of the Gram route", gram_accuracy),
+    ("The lab's training loop", lab),
 )
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     """Measures, one benchmark after the other, and writes the page."""
-    parts = [f"# Benchmarks\n\n{_machine()}"]
+    known = {module.__name__.removeprefix("benchmarks."): module for _, module in _BENCHMARKS}
+    if unknown := set(names) - set(known):
+        sys.exit(
+            f"No benchmark is named {', '.join(unknown)}; expected some of {', '.join(known)}."
+        )
+    chosen = [known[name] for name in names] or list(known.values())
+    head, kept = _page() if names else (f"# Benchmarks\n\nMade by `make bench` {_machine()}", {})
+    parts = [head]
     for title, module in _BENCHMARKS:
-        print(f"{title} …", file=sys.stderr, flush=True)
-        claim = (module.__doc__ or "").strip()
-        parts.append(f"## {title}\n\n{claim}\n\n{module.run()}")
-        print(parts[-1].splitlines()[-1], file=sys.stderr, flush=True)
+        if module in chosen:
+            print(f"{title} …", file=sys.stderr, flush=True)
+            apart = f"\n\nMeasured apart from the rest {_where()}." if names else ""
+            claim = (module.__doc__ or "").strip()
+            kept[title] = f"## {title}\n\n{claim}{apart}\n\n{module.run()}"
+            print(kept[title].splitlines()[-1], file=sys.stderr, flush=True)
+        parts += [kept[title]] if title in kept else []
     _PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"Written: {_PAGE}")
 
 
+def _page() -> tuple[str, dict[str, str]]:
+    """The page as it is: what stands on top, and each benchmark's part by its title."""
+    head, *parts = _PAGE.read_text(encoding="utf-8").rstrip().split("\n\n## ")
+    return head, {part.splitlines()[0]: f"## {part}" for part in parts}
+
+
 def _machine() -> str:
+    peers = ", ".join(f"{name} {version(name)}" for name in ("rmsgd", "weightwatcher"))
+    return (
+        f"{_where()}; {peers}. Contestants take turns in one process and each keeps its best "
+        "round, unless said otherwise; the machine is shared, so look at the ratios."
+    )
+
+
+def _where() -> str:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True
     ).stdout.strip()
-    peers = ", ".join(f"{name} {version(name)}" for name in ("rmsgd", "weightwatcher"))
     return (
-        f"Made by `make bench` on {datetime.now(timezone.utc):%Y-%m-%d} at commit "
-        f"{commit or 'unknown'}: {_processor()}, {torch.get_num_threads()} cores, Python "
-        f"{platform.python_version()}, torch {version('torch')}, numpy {version('numpy')}; "
-        f"{peers}. Contestants take turns in one process and each keeps its best round, unless "
-        "said otherwise; the machine is shared, so look at the ratios."
+        f"on {datetime.now(timezone.utc):%Y-%m-%d} at commit {commit or 'unknown'}: "
+        f"{_processor()}, {torch.get_num_threads()} cores, Python {platform.python_version()}, "
+        f"torch {version('torch')}, numpy {version('numpy')}"
     )
 
 
@@ -73,4 +99,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +50,17 @@ def run() -> str:
                 parts.append((*options, *race.parts()))
     layouts = [_layout(network, images, n) for network, images in _LAYOUTS for n in counts]
     heads = ("optimizer", "Cutout", "threads")
-    against = ("of a bare loop", "median", "of a ready one", "data, of a step")
+    against = ("samples/s", "of a bare loop", "median", "of a ready one", "data, of a step")
+    layout_heads = ("network", "images", "threads", "channels last", "contiguous", "ratio")
     return "\n\n".join(
         (
             f"{data}:",
-            table((*heads, "samples/s", *against), speeds),
+            table((*heads, *against), speeds),
             f"The parts of an epoch of {_BATCHES} batches and {_TESTS:,} test images, from those "
             "that were run:",
             table((*heads, "data", "step", "probe", "eval", "save"), parts),
-            "Why channels last is the default: a step in either layout:",
-            table(
-                ("network", "images", "threads", "channels last", "contiguous", "ratio"), layouts
-            ),
+            "Why channels last is the default: a step in either layout.",
+            table(layout_heads, layouts),
         )
     )
 
@@ -69,65 +69,72 @@ class _Race(Silent):
     """Watches a run, and after each of its batches runs the same one by a bare loop."""
 
     def __init__(self) -> None:
-        self.lab: list[float] = []  # seconds a batch
+        self.lab: list[float] = []  # seconds a batch, data included
         self.lab_data: list[float] = []
-        self.data: list[float] = []
-        self.step: list[float] = []
+        self.bare_step: list[float] = []
+        self.bare_data: list[float] = []
+        self._seconds: dict[str, float] = {}  # of an epoch's parts
 
     def begin(self, job: Job) -> None:
         """Line up: the same network, the same batches."""
         config = job.config
-        self._network = copy.deepcopy(job.task.parts[""])
         self._step = _stepper(
-            self._network,
+            copy.deepcopy(job.task.parts[""]),
             lr=config.lr,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
         self._line_up(job)
 
+    def _line_up(self, job: Job) -> None:
+        self._batches = job.task.batches(job.epoch, job.batch)
+        self._hand_over(job)
+
+    def _hand_over(self, job: Job) -> None:
+        self._data_before = job.clocks["data"]
+        self._start = time.perf_counter()
+
     def batch(self, job: Job) -> None:
-        """The lab's batch is over: now the bare loop's."""
-        start = time.perf_counter()
+        """The lab's turn is over; now the bare loop's."""
+        end = time.perf_counter()
         images, targets = next(self._batches)
         ready = time.perf_counter()
         self._step(images, targets)
-        end = time.perf_counter()
-        self.lab.append(start - self._turn)
-        self.lab_data.append(job.clocks["data"] - self._data)
-        self.data.append(ready - start)
-        self.step.append(end - ready)
-        self._data, self._turn = job.clocks["data"], time.perf_counter()
+        self.bare_step.append(time.perf_counter() - ready)
+        self.bare_data.append(ready - end)
+        self.lab.append(end - self._start)
+        self.lab_data.append(job.clocks["data"] - self._data_before)
+        self._hand_over(job)
 
     def epoch(self, job: Job, record: dict[str, Any]) -> None:
-        """Keep the clocks; what is on the next epoch's by now is the time of saving."""
-        self._seconds = {**record["seconds"], "save": job.clocks["save"]}
-        self._ran, self._tests = record["batches"], job.task.fingerprint["test"]
+        """Keep what the lab's clocks say, scaled to an epoch of CIFAR-10."""
+        seconds, tests = record["seconds"], job.task.fingerprint["test"]
+        self._seconds = {
+            "data": seconds["data"] / record["batches"] * _BATCHES,
+            "step": seconds["step"] / record["batches"] * _BATCHES,
+            "probe": seconds["probe"],
+            "eval": seconds["eval"] / tests * _TESTS,
+            "save": job.clocks["save"],  # the next epoch's clock, on which nothing else is yet
+        }
         self._line_up(job)
 
-    def _line_up(self, job: Job) -> None:
-        self._batches = job.task.batches(job.epoch, 0)
-        self._data, self._turn = 0.0, time.perf_counter()
-
     def speed(self) -> tuple[str, ...]:
-        """Samples a second, and against the bare loop."""
-        bare = [data + step for data, step in zip(self.data, self.step, strict=True)]
-        best = min(self.lab)
+        """Samples a second; against the bare loop; the share of data."""
+        bare = [data + step for data, step in zip(self.bare_data, self.bare_step, strict=True)]
         pairs = [theirs / ours for theirs, ours in zip(bare, self.lab, strict=True)]
         steps = [whole - data for whole, data in zip(self.lab, self.lab_data, strict=True)]
+        best = min(self.lab)
         return (
             f"{_BATCH / best:.0f}",
             f"{min(bare) / best:.3f}",
             f"{statistics.median(pairs):.3f}",
-            f"{min(self.step) / best:.3f}",
+            f"{min(self.bare_step) / best:.3f}",
             f"{min(self.lab_data) / min(steps):.1%}",
         )
 
     def parts(self) -> tuple[str, ...]:
         """Where an epoch's seconds go."""
-        times = {"data": _BATCHES / self._ran, "step": _BATCHES / self._ran}
-        times |= {"probe": 1.0, "eval": _TESTS / self._tests, "save": 1.0}
-        return tuple(f"{self._seconds[name] * factor:.2f} s" for name, factor in times.items())
+        return tuple(f"{seconds:.2f} s" for seconds in self._seconds.values())
 
 
 def _raced(root: Path, out: str, count: int, **options: Any) -> _Race:  # noqa: ANN401
@@ -178,8 +185,8 @@ def _layout(network: str, images: int, count: int) -> tuple[str, ...]:
     for layout in (torch.channels_last, torch.contiguous_format):
         model = build(network.lower(), Shape(classes=10))
         model = model.to(memory_format=layout)  # type: ignore[call-overload]
-        step, batch = _stepper(model, lr=0.1), inputs.contiguous(memory_format=layout)
-        contestants[str(layout)] = lambda step=step, batch=batch: step(batch, targets)
+        batch = inputs.contiguous(memory_format=layout)
+        contestants[str(layout)] = partial(_stepper(model, lr=0.1), batch, targets)
     with threads(count):
         last, plain = best_of(contestants, rounds=4).values()
     figures = (f"{last:.2f} s", f"{plain:.2f} s", f"{plain / last:.2f}")

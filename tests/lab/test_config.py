@@ -124,8 +124,7 @@ def test_a_run_keeps_its_name_wherever_it_is(name):
     assert name not in Config().identity()
 
 
-def test_names_stay_what_they_are():
-    # Whoever changes what makes a name orphans everybody's runs.
+def test_a_name_is_readable_in_front_and_the_same_every_time():
     assert re.fullmatch(r"resnet20-digits-rmsgd-[0-9a-f]{8}-seed0", Config().name)
     assert Config(lr=0.1, seed=3).name == Config(seed=3, lr=0.1).name
     assert Config(lr=0.1).name != Config(lr=math.nextafter(0.1, 1)).name

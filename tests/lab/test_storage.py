@@ -183,7 +183,7 @@ def hostile_zip(folder, trace):
     "content",
     [
         hostile_zip,
-        lambda _, trace: pickle.dumps(Hostile(trace)),
+        lambda _, trace: pickle.dumps(Hostile(trace), protocol=2),
         lambda *_: b"",
         lambda *_: b"PK\x03\x04 and nothing more",
         lambda *_: b"\x80\x02.",

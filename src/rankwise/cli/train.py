@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -16,7 +17,13 @@ from rankwise import lab
 from rankwise.cli.console import print_text, stderr_console, stdout_console
 from rankwise.errors import ArgumentError
 from rankwise.lab.config import Config, from_mapping, read_toml
+from rankwise.lab.data import NAMES as DATA
 from rankwise.lab.live import Live
+from rankwise.lab.networks import IMAGE_NETWORKS
+from rankwise.lab.networks.language import LANGUAGE_NETWORKS
+from rankwise.lab.optimizers import NAMES as OPTIMIZERS
+from rankwise.lab.schedules import SCHEDULES
+from rankwise.lab.tasks.gan import GAN_NETWORKS
 
 __all__ = ["TRAIN_EXAMPLES", "train_command"]
 
@@ -27,6 +34,7 @@ Examples:
   rankwise train --data cifar10 --optimizer sgd --schedule cosine --budget 30m
   rankwise train --network lstm2 --data ptb --optimizer adamw
   rankwise train --config experiment.toml --seed 7
+  rankwise train --list
   torchrun --nproc-per-node 2 -m rankwise train --data cifar10
 
 \b
@@ -38,6 +46,9 @@ def train_command() -> Callable[..., None]:
     """The command, with an option for each of a run's: one list serves it, TOML and Python."""
 
     def train(config: Path | None, trials: int | None, **options: object) -> None:
+        if options.pop("list"):
+            typer.echo(format_names())
+            return
         _train(config, trials, {k: v for k, v in options.items() if v is not None})
 
     train.__doc__ = "Train a network with any optimizer, and look at every layer after each epoch."
@@ -48,6 +59,7 @@ def train_command() -> Callable[..., None]:
 def _parameters() -> list[inspect.Parameter]:
     kinds = get_type_hints(Config)
     found = [
+        _parameter("list", bool, "List all networks, data sets and optimizers."),
         _parameter(
             "config", Path | None, "A TOML file with any of these options; those given win."
         ),
@@ -64,12 +76,31 @@ def _parameters() -> list[inspect.Parameter]:
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: ANN401
     switch = f"--{name.replace('_', '-')}"
     names = (f"{switch}/--no-{switch[2:]}",) if kind == bool | None else (switch,)
+    default = False if kind is bool else None
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=None,
+        default=default,
         annotation=Annotated[kind, typer.Option(*names, help=text, show_default=False)],
     )
+
+
+def format_names() -> str:
+    """All networks, data sets and optimizers by name."""
+    names = {
+        "Networks for images": (*IMAGE_NETWORKS, "timm:NAME", "torchvision:NAME"),
+        "Networks for text": LANGUAGE_NETWORKS,
+        "GANs": GAN_NETWORKS,
+        "Data sets": (*DATA, "folder:PATH", "hf:NAME_OR_PATH", "text:PATH"),
+        "Optimizers": OPTIMIZERS,
+        "Schedules": SCHEDULES,
+    }
+    return "\n".join(f"{title}:\n{_indented(found)}" for title, found in names.items())
+
+
+def _indented(names: Iterable[str]) -> str:
+    text = "  ".join(names)
+    return fill(text, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _train(config: Path | None, trials: int | None, options: dict[str, object]) -> None:

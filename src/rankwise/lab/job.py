@@ -16,8 +16,8 @@ from torch import Tensor
 from rankwise.lab import optimizers, schedules
 from rankwise.lab.budget import Budget
 from rankwise.lab.config import Config
-from rankwise.lab.data import find
-from rankwise.lab.data.sets import ImageSet, TextSet
+from rankwise.lab.data import find, is_text
+from rankwise.lab.data.sets import TextSet
 from rankwise.lab.devices import mean
 from rankwise.lab.errors import ConfigError, RunError
 from rankwise.lab.networks import suited
@@ -202,12 +202,12 @@ def job_for(config: Config, fabric: Fabric, budget: Budget) -> Job:
 
 def _task_for(config: Config, fabric: Fabric) -> Task:
     kind = kind_of(config.network)
+    if is_text(config.data) != (kind == "language"):
+        needed = "text, such as ptb" if kind == "language" else "images, such as cifar10"
+        raise ConfigError(f"{config.network} needs {needed}, got {config.data}.")
     data = find(config.data, Path(config.data_root), image_size=config.image_size)
-    if isinstance(data, TextSet) and kind == "language":
+    if isinstance(data, TextSet):
         return LanguageTask(config, fabric, data)
-    if isinstance(data, ImageSet) and kind == "gan":
+    if kind == "gan":
         return GanTask(config, fabric, data)
-    if isinstance(data, ImageSet) and kind == "image":
-        return ImageTask(config.with_(network=suited(config.network, data.shape[1])), fabric, data)
-    needed = "text, such as ptb" if kind == "language" else "images, such as cifar10"
-    raise ConfigError(f"{config.network} needs {needed}, got {config.data}.")
+    return ImageTask(config.with_(network=suited(config.network, data.shape[1])), fabric, data)

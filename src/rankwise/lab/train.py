@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,12 +112,13 @@ def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None =
 
 def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch: Watch) -> None:
     threads = set_threads(fabric)
-    job = job_for(config, fabric, _budget(config, fabric, folder, watch))
+    job = job_for(config, fabric, _budget(config, fabric, folder, wish, watch))
     task = job.task
     record = _go_on(job, folder, threads)
     loggers = loggers_for(config, folder.path) if fabric.is_global_zero else []
     watch.begin(job)
-    while job.progress < 1 and not _diverged(record):
+    # An epoch that was begun is ended and recorded, even if nothing is left of it or the budget.
+    while (job.batch or job.progress < 1) and not _diverged(record):
         stop, over, lost = 0, False, False
         for network in task.parts.values():
             network.train()
@@ -212,37 +214,39 @@ def _end(job: Job, folder: RunFolder, status: str, loggers: list[Any]) -> None:
         logger.finalize("success" if status == "finished" else "failed")
 
 
-def _budget(config: Config, fabric: Fabric, folder: RunFolder, watch: Watch) -> Budget:
+def _budget(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch: Watch) -> Budget:
     """Epochs, or seconds; what was measured for a run stays as it is when the run goes on."""
     if config.budget is None:
         return Budget(config.epochs, None)
     kept = folder.budget
     if kept is None:
         given = parse_budget(config.budget)
-        kept = given.seconds or (given.sgd_epochs or 0) * _sgd_epoch(config, fabric, watch)
+        kept = given.seconds or (given.sgd_epochs or 0) * _sgd_epoch(config, fabric, wish, watch)
         if fabric.is_global_zero:
             with storage.guarded("Nothing was begun."):
                 folder.set_budget(kept)
     return Budget(None, fabric.broadcast(kept))
 
 
-def _sgd_epoch(config: Config, fabric: Fabric, watch: Watch) -> float:
+def _sgd_epoch(config: Config, fabric: Fabric, wish: Wish, watch: Watch) -> float:
     """The seconds that an epoch of SGD takes here, by the same steps on the same data."""
     watch.say("Measuring how long an epoch of SGD takes.")
-    plain = config.with_(optimizer="sgd", lr=None, momentum=None, schedule="none", budget="1s")
-    job = job_for(resolved(plain), fabric, Budget(_MEASURED[0], None))
-    batches, warm, began = 0, 0, time.perf_counter()
-    for epoch in range(_MEASURED[0]):
-        for batch in job.task.batches(epoch, 0):
-            if batches == min(3, job.task.per_epoch - 1):  # after the first ones, which are slower
-                _synchronise(fabric.device)
-                began, warm = time.perf_counter(), batches
-            job.task.step(batch, job.methods, Place(epoch, batches))
-            batches += 1
-        _synchronise(fabric.device)
-        if fabric.broadcast(time.perf_counter() - began > _MEASURED[1]):
+    plain = {"optimizer": "sgd", "lr": None, "momentum": None, "beta": None, "schedule": "none"}
+    job = job_for(resolved(config.with_(**plain)), fabric, Budget(_MEASURED[0], None))
+    warm = min(3, job.task.per_epoch - 1)  # the first batches are slower and don't count
+    epochs = (job.task.batches(epoch, 0) for epoch in range(_MEASURED[0]))
+    for number, batch in enumerate(chain.from_iterable(epochs)):
+        if number == warm:
+            _synchronise(fabric.device)
+            began = time.perf_counter()
+        job.task.step(batch, job.methods, Place(0, number))
+        stop = fabric.broadcast(wish.signal)
+        if stop:
+            raise StoppedError("Stopped before the run began.", stop)
+        if fabric.broadcast(number > warm and time.perf_counter() - began > _MEASURED[1]):
             break
-    return (time.perf_counter() - began) / (batches - warm) * job.task.per_epoch
+    _synchronise(fabric.device)
+    return (time.perf_counter() - began) / (number + 1 - warm) * job.task.per_epoch
 
 
 @contextmanager
@@ -286,6 +290,6 @@ def _safe(epoch: int) -> str:
 
 def _stopped(job: Job) -> str:
     return (
-        f"StoppedError after {job.epoch} epochs and {job.batch} batches; all of it is saved. "
+        f"Stopped after {job.epoch} epochs and {job.batch} batches; all of it is saved. "
         "The same command goes on from there."
     )

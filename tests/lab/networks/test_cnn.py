@@ -272,9 +272,9 @@ def test_a_network_has_the_form_that_suits_the_size():
 
 
 def test_an_unknown_name_gives_those_like_it_and_how_to_list_all():
-    with pytest.raises(ConfigError, match=r"no image network 'resnet180'.*resnet18.*All names"):
+    with pytest.raises(ConfigError, match=r"no image network 'resnet180'.*resnet18.*--list"):
         build("resnet180", Shape(classes=10))
-    with pytest.raises(ConfigError, match=r"no image network 'zzz'\. All names"):
+    with pytest.raises(ConfigError, match=r"no image network 'zzz'\. .*--list"):
         build("zzz", Shape(classes=10))
     with pytest.raises(ConfigError, match="no image network 'elsewhere:resnet18'"):
         build("elsewhere:resnet18", Shape(classes=10))

@@ -22,7 +22,7 @@ from rankwise.lab.data.memory import resized
 from rankwise.lab.data.sets import ImageSet, MemorySplit, TextSet
 from rankwise.lab.errors import ConfigError
 
-__all__ = ["NAMES", "PREFIXES", "find"]
+__all__ = ["NAMES", "PREFIXES", "find", "is_text"]
 
 # Each reader is given the folder in which data sets are looked for.
 _NAMED: dict[str, Callable[[Path], ImageSet | TextSet]] = {
@@ -45,6 +45,11 @@ _PREFIXED: dict[str, Callable[[str, int | None], ImageSet | TextSet]] = {
 }
 NAMES = tuple(_NAMED)
 PREFIXES = tuple(_PREFIXED)
+
+
+def is_text(name: str) -> bool:
+    """Whether a name stands for text rather than for images."""
+    return name == "ptb" or name.startswith("text:")
 
 
 def find(name: str, root: Path, *, image_size: int | None = None) -> ImageSet | TextSet:

@@ -85,9 +85,8 @@ def build(name: str, shape: Shape) -> nn.Module:
         return EXTERNAL[package](foreign, shape)
     if name not in IMAGE_NETWORKS:
         raise ConfigError(
-            f"There is no image network {name!r}.{similar(name, IMAGE_NETWORKS)} All names: "
-            'python -c "import rankwise.lab.networks as n; print(*n.IMAGE_NETWORKS)"; besides '
-            "timm:NAME and torchvision:NAME, where these packages are installed."
+            f"There is no image network {name!r}.{similar(name, IMAGE_NETWORKS)} `rankwise train "
+            "--list` names all of them."
         )
     return IMAGE_NETWORKS[name](shape)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +11,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from rankwise.lab.config import Config
 from rankwise.lab.data.augment import Augmentation, default_augmentation
-from rankwise.lab.data.batches import batches_per_epoch, test_batches, training_batches
-from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
+from rankwise.lab.data.batches import (
+    batches_per_epoch,
+    on_device,
+    test_batches,
+    training_batches,
+)
+from rankwise.lab.data.sets import Batch, ImageSet
 from rankwise.lab.networks import build
 from rankwise.lab.networks.shapes import Shape
 from rankwise.lab.scores import label_accuracy, multilabel_auc, top_k, two_class_auc
@@ -25,7 +29,7 @@ from rankwise.lab.update import update
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["ImageTask", "on_device"]
+__all__ = ["ImageTask"]
 
 
 class ImageTask:
@@ -176,17 +180,6 @@ class ImageTask:
 
     def carry(self, what: Mapping[str, Any]) -> None:
         """Nothing to do."""
-
-
-def on_device(images: ImageSet, device: torch.device) -> ImageSet:
-    """The same images, those in memory on the training device."""
-
-    def moved(split: MemorySplit | FileSplit) -> MemorySplit | FileSplit:
-        if isinstance(split, FileSplit):
-            return split
-        return MemorySplit(split.inputs.to(device), split.targets.to(device))
-
-    return replace(images, train=moved(images.train), test=moved(images.test))
 
 
 def _from_all(share: Any, world: int) -> list[Any]:  # noqa: ANN401

@@ -1,0 +1,57 @@
+"""Tiny runs in this process, and tiny data."""
+
+import json
+
+import torch
+
+from rankwise.lab import Config, train
+from rankwise.lab.data.memory import memory_set
+from rankwise.lab.data.sets import MemorySplit
+from rankwise.lab.live import Silent
+
+TINY = {"network": "resnet8", "width": 0.25, "data": "digits", "accelerator": "cpu"}
+
+
+def trained(out, *, watch=None, **options):
+    """A run of one epoch, unless told otherwise."""
+    if "budget" not in options:
+        options = {"epochs": 1, **options}
+    return train(Config(**{**TINY, "out": str(out), **options}), watch=watch)
+
+
+def bits(run):
+    """All that two runs of the same options must share."""
+    epochs = [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in run.epochs]
+    return json.dumps(epochs), run.layers(), run.weights.read_bytes()
+
+
+def images(classes, *, count=48, size=8, multilabel=False):
+    """Images that tell their class by how bright a part of them is."""
+    generator = torch.Generator().manual_seed(0)
+
+    def split(number):
+        targets = torch.arange(number) % classes
+        inputs = torch.randint(0, 80, (number, 3, size, size), generator=generator)
+        inputs[torch.arange(number), 0, targets % size] += 150
+        labels = torch.nn.functional.one_hot(targets, classes)
+        labels[:, 0] |= (torch.arange(number) % 3 == 0).long()
+        return MemorySplit(inputs.to(torch.uint8), labels.float() if multilabel else targets)
+
+    names = [str(number) for number in range(classes)]
+    return memory_set("toy", split(count), split(count // 2), names, multilabel=multilabel)
+
+
+class Watching(Silent):
+    """Does something after each batch, and keeps what was said."""
+
+    def __init__(self, after=lambda job: None):
+        self.after, self.said, self.begun = after, [], 0
+
+    def say(self, text):
+        self.said.append(text)
+
+    def begin(self, job):
+        self.begun += 1
+
+    def batch(self, job):
+        self.after(job)

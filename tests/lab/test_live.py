@@ -1,0 +1,174 @@
+"""What is seen of a run while it goes on."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+from runs import epoch, written
+
+import rankwise
+from rankwise.lab import Config
+from rankwise.lab.budget import Budget
+from rankwise.lab.live import Live, Silent, format_epoch
+from rankwise.lab.resolve import resolved
+
+rich_console = pytest.importorskip("rich.console")
+
+
+def console(*, terminal):
+    return rich_console.Console(
+        file=io.StringIO(), force_terminal=terminal, width=80, color_system=None
+    )
+
+
+def job(*, number=0, batch=0, budget=None, **options):
+    config = resolved(Config(**options))
+    budget = budget or Budget(250, None)
+    return SimpleNamespace(
+        config=config,
+        epoch=number,
+        batch=batch,
+        budget=budget,
+        progress=budget.progress(number, 0.5, 1.0),
+    )
+
+
+def shown(terminal, run, **options):
+    """What a run of four epochs shows of its first two."""
+    where, options = console(terminal=terminal), {**options, "budget": Budget(4, None)}
+    with Live(where) as live:
+        live.begin(job(**options))
+        for number in (1, 2):
+            live.batch(job(number=number, batch=5, **options))
+            live.epoch(job(number=number, **options), epoch(number))
+            if terminal:
+                live._bar.refresh()
+        live.end(run)
+    return where.file.getvalue()
+
+
+@pytest.fixture
+def run(tmp_path):
+    return written(tmp_path, [epoch(1), epoch(2)]).read()
+
+
+def test_in_a_pipe_there_is_a_line_an_epoch(run):
+    lines = shown(False, run).splitlines()
+    assert lines[0] == "resnet20 on digits by rmsgd, seed 0"
+    assert lines[1] == "  epoch   1  loss 1.000  acc 50.0%  Q 0.400  η 0.1…0.2"
+    assert lines[2].startswith("  epoch   2  ")
+    assert lines[3].startswith("  finished after 2 epochs: loss 1.000  acc 50.0%")
+    # Whole, so that it can be copied from a log.
+    assert lines[4] == f"  {run.folder}"
+    assert len(lines) == 5
+
+
+def test_on_a_terminal_a_bar_moves_and_goes_away(run):
+    text = shown(True, run)
+    assert "━" in text
+    assert "2/4" in text
+    assert "acc 50.0%" in text
+    assert "epoch   1" not in text
+    tail = text.rpartition("finished after 2 epochs")[2]
+    assert "━" not in tail
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_names_are_shown_as_they_are(run, terminal):
+    data = "folder:[red]x[/red] /:cat:"
+    assert f"resnet20 on {data} by rmsgd" in shown(terminal, run, data=data)
+
+
+def test_lines_fit_a_terminal():
+    where = console(terminal=False)
+    live = Live(where)
+    wide = {**epoch(250, loss=1234.5), "rates": (0.000123, 0.00456)}
+    wide["test"] = {"loss": 123.4, "accuracy": 0.9999, "top5": 1.0, "auc": 0.5}
+    live.epoch(job(), wide)
+    wide["test"] = {"loss": 9.9, "perplexity": 12345.6}
+    live.epoch(job(), wide)
+    lines = where.file.getvalue().splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_bar_fits_a_terminal():
+    where = console(terminal=True)
+    wide = {**epoch(250, loss=12.345), "rates": (0.000123, 0.00456)}
+    with Live(where) as live:
+        live.begin(job())
+        live.epoch(job(number=249), wide)
+        live._bar.refresh()
+    bars = [part for part in where.file.getvalue().replace("\r", "\n").split("\n") if "η" in part]
+    assert bars
+    for bar in bars:
+        text = bar.replace("\x1b[2K", "").replace("\x1b[1A", "").rstrip()
+        assert len(text) <= 80
+        assert text.endswith("η 0.00012…0.0046")
+
+
+def test_a_budget_of_time_has_no_number_of_epochs():
+    where = console(terminal=True)
+    with Live(where) as live:
+        live.begin(job(budget=Budget(None, 8.0)))
+        live.batch(job(number=3, budget=Budget(None, 8.0)))
+        live._bar.refresh()
+    assert "3/" not in where.file.getvalue()
+
+
+def test_a_run_that_goes_on_says_from_where():
+    where = console(terminal=False)
+    Live(where).begin(job(number=7, batch=2))
+    assert where.file.getvalue() == "resnet20 on digits by rmsgd, seed 0, from epoch 8 on\n"
+
+
+def test_a_bar_is_taken_away_when_a_run_fails():
+    where = console(terminal=True)
+    live = Live(where)
+
+    def fail():
+        with live:
+            live.begin(job())
+            raise RuntimeError("lost")
+
+    with pytest.raises(RuntimeError, match="lost"):
+        fail()
+    live.say("after")
+    assert where.file.getvalue().rstrip().endswith("after")
+    assert not live._bar.live.is_started
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({}, "nothing yet"),
+        (epoch(1, score="perplexity", value=123.46), "loss 1.000  ppl 123.5  Q 0.400  η 0.1…0.2"),
+        (epoch(1, score="frechet", value=17.0), "loss 1.000  FD 17.0  Q 0.400  η 0.1…0.2"),
+        (
+            {**epoch(1, value=None, loss=None, quality=None), "rates": None},
+            "loss –  acc –  Q –",
+        ),
+        ({**epoch(1), "rates": [0.03, 0.03]}, "loss 1.000  acc 50.0%  Q 0.400  η 0.03"),
+    ],
+    ids=["none", "language", "gan", "lost", "one rate"],
+)
+def test_an_epochs_figures_are_a_line(record, text):
+    assert format_epoch(record) == text
+
+
+def test_silence(capsys, run):
+    watch = Silent()
+    watch.say("x")
+    watch.begin(job())
+    watch.batch(job())
+    watch.epoch(job(), epoch(1))
+    watch.end(run)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_rich_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    monkeypatch.delattr("rich.progress", raising=False)
+    with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[lab\]'"):
+        Live(console(terminal=False))

@@ -1,0 +1,352 @@
+"""The loop: what it records, when it ends, and what it does not do twice."""
+
+import importlib
+import json
+import math
+import os
+import signal
+
+import pytest
+import torch
+from small import Watching, bits, images, trained
+
+import rankwise
+from rankwise.lab import (
+    Config,
+    ConfigError,
+    DataError,
+    RunError,
+    StoppedError,
+    load_run,
+    train,
+    train_trials,
+)
+from rankwise.lab import job as jobs
+
+pytest.importorskip("lightning_fabric")
+pytest.importorskip("sklearn")
+
+# The name in the package is that of its function.
+loop = importlib.import_module("rankwise.lab.train")
+
+METRICS = ("stable_rank", "condition", "quality", "rank")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs"), optimizer="rmsgd", epochs=2, beta=0.8)
+
+
+def test_every_epoch_is_recorded_with_all_that_is_promised(run):
+    assert run.status == "finished"
+    assert [epoch["epoch"] for epoch in run.epochs] == [1, 2]
+    for epoch in run.epochs:
+        assert epoch["batches"] == 11
+        for split in ("train", "test"):
+            assert set(epoch[split]) == {"loss", "accuracy", "top5"}
+            assert 0 < epoch[split]["accuracy"] < epoch[split]["top5"] <= 1
+            assert 0 < epoch[split]["loss"] < 10
+        assert 0 <= epoch["quality"] <= math.sqrt(2)
+        assert set(epoch["seconds"]) == {"data", "step", "probe", "eval", "save", "trained"}
+        assert all(value >= 0 for value in epoch["seconds"].values())
+        assert epoch["seconds"]["step"] > 0 < epoch["seconds"]["eval"]
+    assert run.epochs[1]["train"]["loss"] < run.epochs[0]["train"]["loss"]
+    seconds = [epoch["seconds"] for epoch in run.epochs]
+    own = sum(s["data"] + s["step"] + s["probe"] for s in seconds)
+    assert seconds[1]["trained"] == pytest.approx(own)
+
+
+def test_every_layer_is_recorded_with_its_metrics_and_rate(run):
+    rows = run.layers()
+    names = [row["name"] for row in rows if row["epoch"] == 1]
+    assert names[0] == "stem.conv"
+    assert names[-1] == "classifier"
+    assert [row["name"] for row in rows] == names * 2
+    assert set(rows[0]) == {"epoch", "name", *METRICS, "rate"}
+    last = [row for row in rows if row["epoch"] == 2]
+    assert [min(r["rate"] for r in last), max(r["rate"] for r in last)] == run.last["rates"]
+    # The records are those of the weights that were saved.
+    found = {layer.name: layer for layer in rankwise.probe(run.weights).probed}
+    for row in last:
+        for metric in METRICS:
+            expected = getattr(found[row["name"] + ".weight"], metric)
+            assert row[metric] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_run_says_what_it_was_asked_and_where_it_ran(run):
+    assert None not in (run.config.lr, run.config.batch_size, run.config.schedule)
+    (session,) = run.sessions()
+    assert set(session) >= {"started", "commit", "versions", "hardware", "processes", "data"}
+    assert session["processes"] == 1
+    assert json.loads((run.folder / "config.json").read_text())["seed"] == 0
+
+
+def test_a_run_that_is_over_is_only_read(run, monkeypatch):
+    def fail(*_):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(loop, "_train", fail)
+    before = {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
+    again = train(run.config)
+    assert again == run
+    assert {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()} == before
+
+
+def test_the_same_seed_gives_the_same_bits_in_another_folder(tmp_path, run):
+    options = {"optimizer": "rmsgd", "epochs": 2, "beta": 0.8}
+    torch.rand(7)  # whatever was drawn before
+    assert bits(trained(tmp_path, **options)) == bits(run)
+
+
+def test_trials_have_seeds_and_results_of_their_own(tmp_path):
+    config = Config(network="resnet8", width=0.25, optimizer="sgd", epochs=1, seed=5)
+    runs = train_trials(config.with_(out=str(tmp_path), accelerator="cpu"), 2)
+    assert [run.config.seed for run in runs] == [5, 6]
+    assert len({run.folder for run in runs}) == 2
+    assert runs[0].last["train"]["loss"] != runs[1].last["train"]["loss"]
+
+
+def test_any_optimizers_run_is_probed_and_its_budget_does_not_pay_for_it(tmp_path):
+    run = trained(tmp_path, optimizer="adamw")
+    assert all(row["rate"] == 0.001 and row["quality"] is not None for row in run.layers())
+    seconds = run.last["seconds"]
+    assert seconds["probe"] > 0
+    assert seconds["trained"] == pytest.approx(seconds["data"] + seconds["step"])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "rmsgd"])
+def test_a_cosine_ends_near_nothing(tmp_path, optimizer):
+    run = trained(tmp_path, optimizer=optimizer, schedule="cosine", epochs=2, lr=0.1)
+    rates = [epoch["rates"] for epoch in run.epochs]
+    # What was used last: at 21 of 22 batches.
+    assert rates[1][1] < 0.1 * 0.5 * (1 + math.cos(math.pi * 21 / 22)) * 2
+    assert rates[1][1] < rates[0][1] / 50
+
+
+def test_a_step_schedule_is_recorded(tmp_path):
+    options = {"optimizer": "sgd", "schedule": "step", "step_size": 1, "gamma": 0.1, "epochs": 2}
+    run = trained(tmp_path, **options)
+    assert [epoch["rates"] for epoch in run.epochs] == [[0.1, 0.1], pytest.approx([0.01, 0.01])]
+
+
+def test_a_budget_of_time_ends_by_time_with_a_part_of_an_epoch(tmp_path):
+    run = trained(tmp_path, optimizer="sgd", budget="1s", batch_size=8)
+    assert run.status == "finished"
+    assert run.config.epochs is None
+    assert run.budget == 1.0
+    assert run.last["seconds"]["trained"] >= 1.0
+    assert all(epoch["seconds"]["trained"] < 1.0 for epoch in run.epochs[:-1])
+    assert all(epoch["batches"] == 179 for epoch in run.epochs[:-1])
+    assert 1 <= run.last["batches"] <= 179
+    assert run.last["test"]["accuracy"] > 0
+
+
+def test_a_budget_of_epochs_of_sgd_is_measured_once_and_kept(tmp_path, monkeypatch):
+    watch = Watching()
+    options = {"optimizer": "adamw", "budget": "wall clock of 2 SGD epochs"}
+    run = trained(tmp_path, watch=watch, **options)
+    assert any("Measuring" in text for text in watch.said)
+    assert 0 < run.budget < 60
+    assert run.last["seconds"]["trained"] >= run.budget
+    (run.folder / "outcome.json").unlink()
+
+    def fail(*_):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(loop, "_sgd_epoch", fail)
+    again = trained(tmp_path, **options)
+    assert (again.status, again.budget) == ("finished", run.budget)
+    assert len(again.epochs) == len(run.epochs)
+
+
+def test_measuring_does_not_change_what_is_trained(tmp_path, monkeypatch):
+    measure = loop._sgd_epoch
+    found = []
+    for name, seconds in (("a", lambda *_: 0.0), ("b", measure)):
+        # Over after the first batch, whatever was measured.
+        monkeypatch.setattr(loop, "_sgd_epoch", lambda *g, s=seconds: 1e-12 + 1e-12 * s(*g))
+        found.append(trained(tmp_path / name, optimizer="rmsgd", budget="2 SGD epochs"))
+    assert found[0].last["batches"] == 1
+    assert bits(found[0]) == bits(found[1])
+
+
+def test_a_run_on_data_that_has_changed_is_refused(tmp_path, monkeypatch):
+    run = trained(tmp_path, optimizer="sgd")
+    (run.folder / "outcome.json").unlink()
+    original = jobs.find
+
+    def fewer(*arguments, **options):
+        found = original(*arguments, **options)
+        part = type(found.train)(found.train.inputs[:-1], found.train.targets[:-1])
+        return type(found)(**{n: getattr(found, n) for n in found.__slots__} | {"train": part})
+
+    monkeypatch.setattr(jobs, "find", fewer)
+    with pytest.raises(RunError, match=r"digits has changed since the run was begun.*1438.*1437"):
+        trained(tmp_path, optimizer="sgd")
+    assert len(load_run(run.folder).epochs) == 1
+
+
+def stop_at(epoch, batch, number=signal.SIGTERM):
+    """Sends a signal when that many batches of an epoch are over; the next is the last."""
+
+    def after(job):
+        if (job.epoch, job.batch) == (epoch, batch):
+            os.kill(os.getpid(), number)
+
+    return Watching(after)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+@pytest.mark.parametrize("batch", [3, 10], ids=["middle", "last"])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, run, epoch, batch):
+    options = {"optimizer": "rmsgd", "epochs": 2, "beta": 0.8}
+    with pytest.raises(StoppedError, match="all of it is saved") as stopped:
+        trained(tmp_path, watch=stop_at(epoch, batch), **options)
+    assert stopped.value.signal == signal.SIGTERM
+    assert str(stopped.value).startswith("Stopped after ")
+    again = trained(tmp_path, **options)
+    assert len(again.sessions()) == 2
+    assert bits(again) == bits(run)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+def test_a_run_of_seconds_that_was_stopped_when_they_were_over_records_what_it_did(tmp_path):
+    def after(job):
+        if job.batch == 3:
+            job.spent = 1e9
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(StoppedError):
+        trained(tmp_path, optimizer="sgd", budget="5s", watch=Watching(after))
+    run = trained(tmp_path, optimizer="sgd", budget="5s")
+    assert run.status == "finished"
+    assert len(run.epochs) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
+    (tmp_path / "runs").write_text("a file, not a folder")
+    with pytest.raises(RunError, match="can't be written to"):
+        trained(tmp_path / "runs")
+
+
+def test_errors_leave_the_run_free_for_another_try(tmp_path):
+    with pytest.raises(DataError):
+        trained(tmp_path, data="cifar10", data_root=str(tmp_path))
+    with pytest.raises(DataError):
+        trained(tmp_path, data="cifar10", data_root=str(tmp_path))
+    with pytest.raises(ConfigError, match="lr"):
+        trained(tmp_path, lr=-1.0)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """What `data` is for a run, in place of what would be found."""
+
+    def use(data):
+        monkeypatch.setattr(jobs, "find", lambda *_, **__: data)
+
+    return use
+
+
+def test_two_classes_have_an_area_under_the_curve(tmp_path, toy):
+    toy(images(2))
+    run = trained(tmp_path, optimizer="sgd", batch_size=8, lr=0.01)
+    assert set(run.last["test"]) == {"loss", "accuracy", "auc"}
+    assert 0 <= run.last["test"]["auc"] <= 1
+
+
+@pytest.mark.parametrize(("classes", "there"), [(5, False), (6, True)])
+def test_the_best_five_are_counted_where_there_are_more(tmp_path, toy, classes, there):
+    toy(images(classes))
+    last = trained(tmp_path, optimizer="sgd", batch_size=8).last
+    assert ("top5" in last["test"], "top5" in last["train"]) == (there, there)
+    assert "auc" not in last["test"]
+
+
+def test_an_image_may_have_several_labels(tmp_path, toy):
+    toy(images(4, multilabel=True))
+    run = trained(tmp_path, optimizer="sgd", batch_size=8, epochs=2, lr=0.01)
+    assert set(run.last["test"]) == {"loss", "accuracy", "auc"}
+    assert set(run.last["train"]) == {"loss", "accuracy"}
+    assert 0 <= run.last["test"]["accuracy"] <= 1
+
+
+def test_bf16_trains_float32_weights(tmp_path, toy):
+    toy(images(3))
+    run = trained(tmp_path, optimizer="rmsgd", precision="bf16", batch_size=8)
+    other = trained(tmp_path, optimizer="rmsgd", batch_size=8)
+    weights = torch.load(max(run.folder.glob("state-*.pt")), weights_only=True)["parts"][""]
+    assert weights["network"]["classifier.weight"].dtype == torch.float32
+    assert run.last["train"]["loss"] != other.last["train"]["loss"]
+    assert run.last["train"]["loss"] == pytest.approx(other.last["train"]["loss"], rel=0.1)
+
+
+def test_a_critic_and_a_generator_are_compared_by_features_that_are_named(tmp_path):
+    options = {"network": "wgan", "image_size": 8, "width": 0.07, "critic_steps": 2}
+    run = trained(tmp_path, optimizer="rmsprop", **options)
+    assert set(run.last["test"]) == {"frechet"}
+    assert run.last["test"]["frechet"] > 0
+    assert set(run.last["train"]) == {"loss", "generator_loss"}
+    features = run.sessions()[0]["data"]["features"]
+    assert features in ("inception-v3", "resnet8 trained on digits")
+    assert {row["name"].partition(".")[0] for row in run.layers()} == {"generator", "critic"}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("the cat sat on the mat and the dog lay by the door\n" * 60, encoding="utf-8")
+    return f"text:{path}"
+
+
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [("lstm1", {"lr": 1.0, "optimizer": "rmsgd"}), ("gpt", {"optimizer": "adamw"})],
+    ids=["lstm", "gpt"],
+)
+def test_language_models_learn_and_record_their_perplexity(tmp_path, text, network, options):
+    options = {"network": network, "width": 0.05, "data": text, "length": 8, **options}
+    run = trained(tmp_path, batch_size=4, epochs=2, dropout=0.0, **options)
+    for split in ("train", "test"):
+        assert run.last[split]["perplexity"] == pytest.approx(math.exp(run.last[split]["loss"]))
+    assert run.last["train"]["loss"] < run.epochs[0]["train"]["loss"]
+    assert run.layers()
+
+
+def test_a_vision_transformer_trains(tmp_path, toy):
+    toy(images(3, size=32, count=16))
+    run = trained(tmp_path, network="vit", width=0.1, optimizer="adamw", batch_size=8)
+    assert run.status == "finished"
+    assert run.last["rates"] == [0.001, 0.001]
+
+
+@pytest.mark.parametrize("optimizer", ["sam", "sls", "stable-rank-adamw", "muon"])
+def test_what_needs_more_than_a_step_trains_too(tmp_path, toy, optimizer):
+    toy(images(3))
+    run = trained(tmp_path, optimizer=optimizer, batch_size=8)
+    assert run.status == "finished"
+    assert None not in [row["rate"] for row in run.layers()]
+
+
+def test_records_go_to_other_tools_too(tmp_path, toy):
+    toy(images(3))
+    run = trained(tmp_path, optimizer="sgd", batch_size=8, log="csv")
+    (file,) = run.folder.rglob("metrics.csv")
+    assert "test/accuracy" in file.read_text()
+
+
+def test_a_compiled_network_trains_to_the_same_weights_by_the_same_names(
+    tmp_path, toy, monkeypatch
+):
+    # Traced, but not made into machine code, which takes minutes.
+    original = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda network, **more: original(network, **{**more, "backend": "eager"})
+    )
+    toy(images(3))
+    plain = trained(tmp_path, optimizer="rmsgd", batch_size=8)
+    compiled = trained(tmp_path, optimizer="rmsgd", batch_size=8, compile=True)
+    assert compiled.folder != plain.folder
+    assert compiled.last["train"]["loss"] == pytest.approx(plain.last["train"]["loss"], rel=1e-4)
+    assert [row["name"] for row in compiled.layers()] == [row["name"] for row in plain.layers()]
