@@ -15,7 +15,6 @@ from rich.console import Console
 import rankwise
 from rankwise.lab import (
     Config,
-    Run,
     compare,
     comparison_table,
     layer_table,
@@ -57,10 +56,9 @@ def preformatted(text: str) -> str:
 def main() -> None:
     """Trains, compares, shows, writes."""
     console = Console()
-    latest: list[Run] = []
     with Live(console) as live:
-        for options in OPTIMIZERS:
-            latest.append(train_trials(SETTING.with_(**options), TRIALS, watch=live)[-1])
+        runs = [train_trials(SETTING.with_(**o), TRIALS, watch=live) for o in OPTIMIZERS]
+    latest = [trials[-1] for trials in runs]
 
     comparison = comparison_table(compare(load_runs(SETTING.out)))
     show(console, "Comparison", comparison)

@@ -146,3 +146,12 @@ def test_a_name_suits_any_file_system(tmp_path, data):
     assert not name.startswith(".")
     (tmp_path / name).mkdir()
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("epochs", "3"), ("lr", "0.1"), ("network", None), ("log", None), ("seed", 1.5)],
+)
+def test_a_value_of_the_wrong_type_is_refused_also_in_python(name, value):
+    with pytest.raises(ConfigError, match=f"{name} should be"):
+        Config(**{name: value})

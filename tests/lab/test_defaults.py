@@ -5,7 +5,7 @@ from rankwise.lab.errors import ConfigError
 from rankwise.lab.optimizers import NAMES
 from rankwise.lab.schedules import SCHEDULES
 
-KINDS = ("image", "language", "gan")
+KINDS = ("image", "language", "gpt", "gan")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_papers_settings_for_images(optimizer):
     assert found == Defaults(found.lr, 5e-4, 0.9, None, "none", 25, 0.5, None, 128)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adabelief", "adamw", "radam"])
+@pytest.mark.parametrize("optimizer", ["adam", "adabelief", "adamw", "radam"])
 def test_the_papers_settings_for_language(optimizer):
     found = defaults_for(optimizer, "language")
     assert found == Defaults(found.lr, 1e-6, 0.9, None, "step", 75, 0.1, 0.25, 80)
@@ -59,9 +59,10 @@ def test_sams_rate_for_images_is_one_at_which_it_trains():
 
 
 def test_rmsgds_own_settings():
-    image, language, gan = (defaults_for("rmsgd", kind) for kind in KINDS)
+    image, language, gpt, gan = (defaults_for("rmsgd", kind) for kind in KINDS)
     assert image == Defaults(0.03, 5e-4, 0.9, 0.98, "none", 25, 0.5, None, 128)
     assert language == Defaults(15.0, 1e-6, 0.9, 0.9, "none", 75, 0.1, 0.25, 80)
+    assert gpt == Defaults(0.03, 5e-4, 0.9, 0.9, "none", 25, 0.5, 1.0, 80)
     assert gan == Defaults(0.5, 0.0, 0.9, 0.95, "none", 25, 0.5, None, 64)
 
 
@@ -79,5 +80,10 @@ def test_every_optimizer_has_settings_that_it_accepts(kind):
 def test_an_unknown_optimizer_or_kind_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match=r"Unknown optimizer 'adaam'.*adam"):
         defaults_for("adaam", "image")
-    with pytest.raises(ConfigError, match=r"Unknown kind of task 'audio'.*image, language, gan"):
+    with pytest.raises(ConfigError, match=r"'audio'.*image, language, gpt, gan"):
         defaults_for("sgd", "audio")
+
+
+def test_without_momentum_the_lstms_rate_for_sgd_is_one_at_which_it_trains():
+    assert defaults_for("sgd", "language").momentum == 0
+    assert defaults_for("sgd-nesterov", "language").momentum == 0.9

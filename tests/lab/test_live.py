@@ -172,3 +172,9 @@ def test_without_rich_it_says_what_to_install(monkeypatch):
     monkeypatch.delattr("rich.progress", raising=False)
     with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[lab\]'"):
         Live(console(terminal=False))
+
+
+def test_nothing_in_a_name_commands_the_terminal():
+    where = console(terminal=False)
+    Live(where).say("a\x1b[31m\x07\u202eb")
+    assert where.file.getvalue() == "a\\x1b[31m\\x07\\u202eb\n"

@@ -37,8 +37,10 @@ def test_a_run_can_be_read_while_it_goes_on(tmp_path):
 @pytest.mark.parametrize("status", ["finished", "diverged"])
 def test_a_run_that_is_over_says_how(tmp_path, status):
     folder = written(tmp_path, [epoch(1)], status=status)
-    assert folder.is_over
     assert folder.read().status == status
+    assert not folder.is_over  # its weights are still to be written
+    (folder.path / "weights.safetensors").touch()
+    assert folder.is_over
 
 
 def test_every_layer_of_every_epoch_is_a_row(tmp_path):
@@ -83,7 +85,8 @@ def test_epochs_that_are_run_again_are_cut_off(tmp_path):
     folder = written(tmp_path, [epoch(1), epoch(2), epoch(3)])
     with (folder.path / "layers.jsonl").open("ab") as file:
         file.write(b'{"epoch": 4, "lay')
-    folder.cut_after(2)
+    with pytest.warns(UserWarning, match="epoch 3 was recorded but not saved"):
+        folder.cut_after(2)
     run = folder.read()
     assert [record["epoch"] for record in run.epochs] == [1, 2]
     assert {row["epoch"] for row in run.layers()} == {1, 2}
@@ -95,9 +98,31 @@ def test_what_was_cut_and_added_again_is_the_same_file(tmp_path):
     folder = written(tmp_path, [epoch(1), epoch(2, value=1 / 3)])
     files = [folder.path / name for name in ("epochs.jsonl", "layers.jsonl")]
     before = [file.read_bytes() for file in files]
-    folder.cut_after(1)
+    with pytest.warns(UserWarning, match="run again"):
+        folder.cut_after(1)
     folder.add(epoch(2, value=1 / 3), LAYERS)
     assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize("name", ["epochs.jsonl", "layers.jsonl"])
+def test_records_that_are_missing_are_said(tmp_path, name):
+    folder = written(tmp_path, [epoch(1), epoch(2), epoch(3)])
+    (folder.path / name).unlink()
+    with pytest.warns(UserWarning, match=f"{name}: 3 of 3 epochs have no record"):
+        folder.cut_after(3)
+
+
+@pytest.mark.parametrize("line", ['{"a": 1}', '{"epoch": "x", "layers": {}}', "[]", "5"])
+def test_a_line_that_is_no_record_is_left_out_with_a_warning(tmp_path, line):
+    folder = written(tmp_path, [epoch(1)])
+    for name in ("epochs.jsonl", "layers.jsonl"):
+        with (folder.path / name).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    with pytest.warns(UserWarning, match="a broken record is left out"):
+        run = folder.read()
+    assert len(run.epochs) == 1
+    with pytest.warns(UserWarning, match="a broken record is left out"):
+        assert {row["epoch"] for row in run.layers()} == {1}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)

@@ -130,7 +130,7 @@ def test_loggers_are_taken_by_their_names(log):
 
 @pytest.mark.parametrize(
     ("network", "kind"),
-    [("wgan", "gan"), ("lstm3", "language"), ("gpt", "language"), ("vit", "image")],
+    [("wgan", "gan"), ("lstm3", "language"), ("gpt", "gpt"), ("vit", "image")],
 )
 def test_a_network_is_for_one_kind_of_data(network, kind):
     assert kind_of(network) == kind

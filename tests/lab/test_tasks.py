@@ -147,6 +147,17 @@ def test_the_critic_steps_always_and_the_generator_every_few(gan):
     assert all(param.requires_grad for param in task.critic.parameters())
 
 
+def test_a_generators_turn_comes_also_where_epochs_are_short(gan):
+    job = gan(critic_steps=5, batch_size=24)
+    assert job.task.per_epoch == 2
+    turns = [
+        "generator_loss" in job.task.step(batch, job.methods, Place(epoch, number))
+        for epoch in range(3)
+        for number, batch in enumerate(job.task.batches(epoch, 0))
+    ]
+    assert turns == [False, False, False, False, True, False]
+
+
 def test_a_wgan_clips_its_critic_and_one_with_a_penalty_does_not(gan):
     for network, clipped in (("wgan", True), ("wgan-gp", False)):
         job = gan(network=network)

@@ -22,6 +22,8 @@ from rankwise.lab import (
     train_trials,
 )
 from rankwise.lab import job as jobs
+from rankwise.lab.optimizers import NAMES
+from rankwise.lab.storage import save_state
 
 pytest.importorskip("lightning_fabric")
 pytest.importorskip("sklearn")
@@ -321,12 +323,47 @@ def test_a_vision_transformer_trains(tmp_path, toy):
     assert run.last["rates"] == [0.001, 0.001]
 
 
-@pytest.mark.parametrize("optimizer", ["sam", "sls", "stable-rank-adamw", "muon"])
-def test_what_needs_more_than_a_step_trains_too(tmp_path, toy, optimizer):
+@pytest.mark.parametrize("optimizer", NAMES)
+def test_every_optimizer_trains_convolutions(tmp_path, toy, optimizer):
     toy(images(3))
-    run = trained(tmp_path, optimizer=optimizer, batch_size=8)
+    run = trained(tmp_path, optimizer=optimizer, data="toy", batch_size=8, epochs=6)
     assert run.status == "finished"
-    assert None not in [row["rate"] for row in run.layers()]
+    assert run.last["train"]["loss"] < run.epochs[0]["train"]["loss"]
+
+
+def test_a_line_search_suits_a_penalty_on_gradients(tmp_path):
+    options = {"network": "wgan-gp", "image_size": 8, "width": 0.07, "batch_size": 512}
+    assert trained(tmp_path, optimizer="sls", **options).status == "finished"
+
+
+def test_too_little_memory_is_a_sentence(tmp_path):
+    with pytest.raises(RunError, match="not enough memory"):
+        trained(tmp_path, image_size=10_000_000)
+
+
+def test_what_was_refused_leaves_no_folder(tmp_path):
+    with pytest.raises(DataError):
+        trained(tmp_path, data="cifar10", data_root=str(tmp_path / "nowhere"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "config.json"])
+def test_what_was_lost_of_a_run_that_is_over_is_written_again(tmp_path, name):
+    run = trained(tmp_path, optimizer="sgd")
+    before = (run.folder / name).read_bytes()
+    (run.folder / name).unlink()
+    assert trained(tmp_path, optimizer="sgd").status == "finished"
+    assert (run.folder / name).read_bytes() == before
+
+
+def test_a_state_that_does_not_fit_is_a_sentence(tmp_path):
+    run = trained(tmp_path, optimizer="sgd")
+    (run.folder / "outcome.json").unlink()
+    for state in run.folder.glob("state-*"):
+        state.unlink()
+    save_state(run.folder, 1, 0, {"epoch": 1, "batch": 0, "parts": {"": {"network": {}}}})
+    with pytest.raises(RunError, match="does not fit this run"):
+        trained(tmp_path, optimizer="sgd")
 
 
 def test_records_go_to_other_tools_too(tmp_path, toy):

@@ -119,9 +119,15 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
             warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")
             runs = lab.train_trials(asked, trials or 1, watch=live)
     except lab.StoppedError as stopped:
-        typer.echo(f"rankwise: {stopped}", err=True)
+        if _is_first():
+            typer.echo(f"rankwise: {stopped}", err=True)
         raise typer.Exit(128 + stopped.signal) from None
-    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0:
+    if _is_first():
         console = stdout_console()
         print_text(console, lab.layer_table(runs[-1]))
         print_text(console, lab.comparison_table(lab.compare(runs)))
+
+
+def _is_first() -> bool:
+    """Whether this is the process that speaks for all of a run's."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0

@@ -72,6 +72,12 @@ class Config:
         "", "Also log to tensorboard, csv, wandb, mlflow (several: with commas).", where=True
     )
 
+    def __post_init__(self) -> None:
+        kinds = get_type_hints(Config)
+        for option in fields(self):
+            value = _typed(getattr(self, option.name), kinds[option.name], option.name)
+            object.__setattr__(self, option.name, value)  # 1 for 1.0 is as good
+
     def identity(self) -> dict[str, Any]:
         """What makes this run this run: all but where it happens."""
         return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["where"]}

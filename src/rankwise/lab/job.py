@@ -202,8 +202,9 @@ def job_for(config: Config, fabric: Fabric, budget: Budget) -> Job:
 
 def _task_for(config: Config, fabric: Fabric) -> Task:
     kind = kind_of(config.network)
-    if is_text(config.data) != (kind == "language"):
-        needed = "text, such as ptb" if kind == "language" else "images, such as cifar10"
+    reads = kind in ("language", "gpt")
+    if is_text(config.data) != reads:
+        needed = "text, such as ptb" if reads else "images, such as cifar10"
         raise ConfigError(f"{config.network} needs {needed}, got {config.data}.")
     data = find(config.data, Path(config.data_root), image_size=config.image_size)
     if isinstance(data, TextSet):

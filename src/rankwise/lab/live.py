@@ -98,8 +98,10 @@ class Live:
 
     def say(self, text: str) -> None:
         """Print a sentence."""
-        # As it is: a path is not broken into lines, nor is ":cat:" in it made a picture.
-        self._console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        # As it is: a path is not broken into lines, nor is ":cat:" in it made a picture; but
+        # nothing in it reaches the terminal as a command.
+        shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+        self._console.print(shown, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def begin(self, job: Job) -> None:
         """Say which run it is and where it goes on."""

@@ -44,7 +44,7 @@ def look(parts: Mapping[str, nn.Module], methods: Mapping[str, Method], *, shard
 def _rates(network: nn.Module, method: Method) -> dict[str, float]:
     """The rate of each parameter, by its name."""
     by_parameter = {
-        id(param): float(group["lr"])
+        id(param): float(group.get("step_size", group["lr"]))  # SLS: the step it took last
         for group in method.optimizer.param_groups
         for param in group["params"]
     }

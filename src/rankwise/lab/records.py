@@ -30,6 +30,14 @@ __all__ = ["Run", "RunFolder", "is_run", "load_run", "load_runs"]
 
 Record = dict[str, Any]
 
+_STATUSES = ("finished", "diverged")
+# What a line of each file must have.
+_KEYS = {
+    "epochs.jsonl": {"epoch", "train", "test", "quality", "rates", "seconds"},
+    "layers.jsonl": {"epoch", "layers"},
+    "sessions.jsonl": {"started"},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -104,8 +112,18 @@ class RunFolder:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, one way or the other."""
-        return "status" in _optional(self.path / "outcome.json")
+        """Whether the run has ended, one way or the other, and its weights are there."""
+        return _status(self.path) in _STATUSES and (self.path / "weights.safetensors").is_file()
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether there is anything in the folder beside its lock."""
+        return any(path.name != ".lock" for path in self.path.iterdir())
+
+    def remove(self) -> None:
+        """Remove the folder of a run that was refused before it began."""
+        (self.path / ".lock").unlink(missing_ok=True)
+        self.path.rmdir()
 
     @property
     def budget(self) -> float | None:
@@ -114,9 +132,12 @@ class RunFolder:
 
     def open(self, session: Record) -> None:
         """Note that a run starts or goes on here."""
-        # Where a run is may have changed since it was begun; what it is has not.
-        storage.write(self.path / "config.json", json.dumps(asdict(self.config), indent=1).encode())
+        self.keep_config()
         storage.append_line(self.path / "sessions.jsonl", _json(session))
+
+    def keep_config(self) -> None:
+        """Write the options; where a run is may have changed since it was begun, not what it is."""
+        storage.write(self.path / "config.json", json.dumps(asdict(self.config), indent=1).encode())
 
     def set_budget(self, seconds: float) -> None:
         """Keep how long the run may take, which must not change when it goes on."""
@@ -130,10 +151,18 @@ class RunFolder:
         storage.append_line(self.path / "epochs.jsonl", _json(epoch))
 
     def cut_after(self, epoch: int) -> None:
-        """Drop the records of epochs that are to be run again, and half-written lines."""
+        """Drop the records of epochs that are to be run again, and broken lines.
+
+        What is dropped, and what is missing, is warned of.
+        """
         for name in ("epochs.jsonl", "layers.jsonl"):
             path = self.path / name
-            kept = [line for line in _lines(path) if line["epoch"] <= epoch]
+            lines = _lines(path)
+            kept = [line for line in lines if line["epoch"] <= epoch]
+            if len(kept) < len(lines):
+                _warn(f"{path}: epoch {epoch + 1} was recorded but not saved, and is run again.")
+            if len(kept) < epoch:
+                _warn(f"{path}: {epoch - len(kept)} of {epoch} epochs have no record.")
             storage.write(path, "".join(_json(line) + "\n" for line in kept).encode())
 
     def end(self, status: str) -> None:
@@ -170,16 +199,18 @@ def load_run(folder: Path | str) -> Run:
         raise RunError(f"{folder} is not a run: it has no config.json.")
     try:
         config = from_mapping(json.loads((folder / "config.json").read_bytes()), str(folder))
-        outcome = _optional(folder / "outcome.json")
         return Run(
             folder,
             config,
-            outcome.get("status", "unfinished"),
+            _status(folder),
             tuple(_lines(folder / "epochs.jsonl")),
             _optional(folder / "budget.json").get("seconds"),
         )
     except (ValueError, TypeError, AttributeError) as error:
-        raise RunError(f"{folder}: its records can't be read ({error}).") from error
+        raise RunError(
+            f"{folder}: its records can't be read ({error}). Give the command that began the run "
+            "again to mend them, or remove the folder."
+        ) from error
 
 
 def load_runs(folder: Path | str) -> list[Run]:
@@ -211,6 +242,11 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
+def _status(folder: Path) -> str:
+    status = _optional(folder / "outcome.json").get("status")
+    return status if status in _STATUSES else "unfinished"
+
+
 def _optional(path: Path) -> Record:
     return _object(path.read_bytes(), path) if path.is_file() else {}
 
@@ -225,12 +261,18 @@ def _lines(path: Path) -> list[Record]:
 
 
 def _object(text: bytes, path: Path) -> Record:
-    """A JSON object; empty, with a warning, where it is broken."""
+    """A JSON object with what it must have; empty, with a warning, where it is broken."""
     try:
         found = json.loads(text)
     except ValueError:
         found = None
-    if isinstance(found, dict):
+    needed = _KEYS.get(path.name, set())
+    whole = isinstance(found, dict) and needed <= found.keys()
+    if whole and type(found.get("epoch", 0)) is int:
         return found
-    warnings.warn(f"{path}: a broken record is left out.", UserWarning, stacklevel=4)
+    _warn(f"{path}: a broken record is left out.")
     return {}
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=4)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 from rankwise.lab.budget import parse_budget
 from rankwise.lab.config import Config
-from rankwise.lab.defaults import defaults_for
+from rankwise.lab.defaults import Kind, defaults_for
 from rankwise.lab.devices import PRECISIONS, STRATEGIES
 from rankwise.lab.errors import ConfigError
 from rankwise.lab.loggers import LOGGERS
@@ -16,11 +16,9 @@ from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.schedules import SCHEDULES
 from rankwise.lab.tasks.gan import GAN_NETWORKS
 
-__all__ = ["Kind", "kind_of", "resolved"]
+__all__ = ["kind_of", "resolved"]
 
-Kind = Literal["image", "language", "gan"]
-
-_EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gan": 100}
+_EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gpt": 200, "gan": 100}
 _CHOICES = {"precision": PRECISIONS, "strategy": STRATEGIES, "schedule": SCHEDULES}
 _POSITIVE = (
     "epochs",
@@ -44,6 +42,8 @@ def kind_of(network: str) -> Kind:
     """What a network is for, by its name."""
     if network in GAN_NETWORKS:
         return "gan"
+    if network == "gpt":
+        return "gpt"
     return "language" if network in LANGUAGE_NETWORKS else "image"
 
 
@@ -90,11 +90,25 @@ def _check(config: Config) -> None:
         parse_budget(config.budget)
     if config.strategy == "fsdp":
         _check_sharded(config)
+    if (config.batch_size or 0) % config.devices:
+        raise ConfigError(
+            f"Expected batch_size to be a multiple of the {config.devices} devices, "
+            f"got {config.batch_size}."
+        )
+    _check_kind(config)
 
 
 def _expect(right: bool, config: Config, name: str, what: str) -> None:
     if not right:
         raise ConfigError(f"Expected {name} to be {what}, got {getattr(config, name)!r}.")
+
+
+def _check_kind(config: Config) -> None:
+    kind = kind_of(config.network)
+    if kind not in ("language", "gpt") and config.dropout is not None:
+        raise ConfigError(f"Only language models have an option dropout, not {config.network}.")
+    if kind == "gan" and config.precision == "64":
+        raise ConfigError("Expected precision to be 32 or bf16 for a GAN, got '64'.")
 
 
 def _check_sharded(config: Config) -> None:

@@ -16,6 +16,7 @@ import secrets
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from rankwise.lab.errors import RunError
 __all__ = ["append_line", "guarded", "latest_state", "save_state", "write"]
 
 _KEPT = 2  # the newest state and the one before
+_ENTRIES = {"epoch", "batch", "parts"}  # of every state
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -88,9 +90,12 @@ def guarded(safe: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = "The disk is full" if error.errno in _FULL else f"Writing failed ({error})"
+        if error.errno in _FULL:
+            reason, advice = "The disk is full", "Make room"
+        else:
+            reason, advice = f"Writing failed ({error})", "Put that right"
         raise RunError(
-            f"{reason}. {safe} Make room, then give the same command again to go on."
+            f"{reason}. {safe} {advice}, then give the same command again to go on."
         ) from error
 
 
@@ -100,14 +105,21 @@ def _load(path: Path) -> dict[str, Any] | None:
         note = json.loads(path.with_suffix(".json").read_bytes())
         if hashlib.sha256(content).hexdigest() != note["sha256"]:
             raise ValueError("its checksum does not match")
-        return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        if not isinstance(state, dict) or not state.keys() >= _ENTRIES:
+            raise ValueError("it holds something else")
+    except UnpicklingError:  # whose text advises to read the file unsafely
+        _warn(path, "it holds more than numbers, and was not read")
     except Exception as error:  # noqa: BLE001 - what torch makes of broken files is not documented
-        warnings.warn(
-            f"{path} is broken ({str(error).partition(chr(10))[0]}); going on from the one before.",
-            UserWarning,
-            stacklevel=3,
-        )
-        return None
+        _warn(path, str(error).partition("\n")[0] or type(error).__name__)
+    else:
+        return state
+    return None
+
+
+def _warn(path: Path, reason: str) -> None:
+    text = f"{path} is broken ({reason}); going on from the one before."
+    warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def _states(folder: Path) -> list[Path]:

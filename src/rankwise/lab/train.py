@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from rankwise.lab import storage
 from rankwise.lab.budget import Budget, parse_budget
 from rankwise.lab.config import Config
-from rankwise.lab.devices import launched, set_threads
+from rankwise.lab.devices import keep_memory, launched, set_threads
 from rankwise.lab.environment import session
 from rankwise.lab.errors import RunError
 from rankwise.lab.job import Job, job_for
@@ -101,9 +101,11 @@ def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None =
     fabric = fabric or launched(config)
     folder = RunFolder(config)
     watch = watch if watch is not None and fabric.is_global_zero else Silent()
-    with _held(folder, fabric), listening() as wish:
+    with _held(folder, fabric), listening() as wish, _understood(fabric):
         if not folder.is_over:
             _train(config, fabric, folder, wish, watch)
+        elif fabric.is_global_zero:
+            folder.keep_config()
         fabric.barrier()
     run = folder.read()
     watch.end(run)
@@ -112,6 +114,7 @@ def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None =
 
 def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch: Watch) -> None:
     threads = set_threads(fabric)
+    keep_memory(fabric)
     job = job_for(config, fabric, _budget(config, fabric, folder, wish, watch))
     task = job.task
     record = _go_on(job, folder, threads)
@@ -164,8 +167,14 @@ def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch:
 def _go_on(job: Job, folder: RunFolder, threads: int) -> dict[str, Any]:
     """From where the run was left, with the records of just the epochs that are over; the last."""
     state = storage.latest_state(folder.path)
-    if state is not None:
-        job.load(state)
+    try:
+        if state is not None:
+            job.load(state)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(
+            f"The state in {folder.path} does not fit this run ({type(error).__name__}: {error}). "
+            "Remove the folder to start anew."
+        ) from error
     if job.fabric.is_global_zero:
         with storage.guarded(_safe(job.epoch)):
             folder.cut_after(job.epoch)
@@ -270,6 +279,29 @@ def _held(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
     finally:
         if lock is not None:
             lock.release()
+            if not folder.was_begun:
+                folder.remove()
+
+
+@contextmanager
+def _understood(fabric: Fabric) -> Iterator[None]:
+    """Turn what a machine can't do into a sentence: too little memory, a process that is gone."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = str(error)
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate" in text:
+            raise RunError(
+                f"There is not enough memory ({text.splitlines()[0] if text else 'no more'}). "
+                "Choose a smaller batch_size, width or image_size."
+            ) from error
+        lost = isinstance(error, torch.distributed.DistError) or "gloo" in text
+        if fabric.world_size > 1 and lost:
+            raise RunError(
+                "Another process of this run has ended. Its own message says why; give the same "
+                "command again to go on."
+            ) from error
+        raise
 
 
 def _diverged(record: dict[str, Any]) -> bool:

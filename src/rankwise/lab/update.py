@@ -46,7 +46,10 @@ def update(
 
     def closure() -> Tensor:
         nonlocal looks
-        torch.manual_seed(seed)
+        if fabric.device.type == "cpu":  # torch.manual_seed asks every other device too
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
         with _kept_statistics(network) if looks else nullcontext():
             loss = loss_of()
         looks += 1

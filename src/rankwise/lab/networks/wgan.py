@@ -123,7 +123,8 @@ def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, epsilon: Ten
     epsilon = epsilon.to(real)[:, None, None, None]
     between = (epsilon * real + (1 - epsilon) * fake).detach().requires_grad_()
     # Scores depend on their own image only, so the sum's gradient holds every image's own.
-    (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+    with torch.enable_grad():  # also where a line search only asks for the loss
+        (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
     return ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
 
 

@@ -94,7 +94,8 @@ class GanTask:
         """A step of the critic, and every few of them one of the generator."""
         count = torch.tensor(float(len(batch.inputs)), device=self.fabric.device)
         sums = {"loss": self._critic_step(batch.inputs, methods, place) * count, "count": count}
-        if (place.batch + 1) % self.config.critic_steps == 0:
+        done = place.epoch * self.per_epoch + place.batch + 1  # an epoch may be short of a turn
+        if done % self.config.critic_steps == 0:
             loss = self._generator_step(len(batch.inputs), methods, place)
             sums |= {"generator_loss": loss * count, "generator_count": count}
         return sums

@@ -23,7 +23,9 @@ DTYPES = {"32": torch.float32, "bf16": torch.float32, "64": torch.float64}
 def prepared(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
     """The network in the layout that convolutions are fastest in, one batch for all processes."""
     has_images = any(isinstance(module, nn.Conv2d) for module in network.modules())
-    if has_images and config.strategy != "fsdp":  # which shards no other layout than torch's first
+    # FSDP shards, and SGDP and AdamP view, weights in no other layout than torch's first.
+    plain = config.strategy == "fsdp" or config.optimizer in ("sgdp", "adamp")
+    if has_images and not plain:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return share_statistics(network, fabric.device) if fabric.world_size > 1 else network
 
