@@ -515,3 +515,19 @@ def test_the_library_is_needed_only_by_what_comes_from_it(monkeypatch):
     made("sls", network())
     with pytest.raises(rankwise.MissingExtraError, match=r"pytorch_optimizer.*rankwise\[lab\]"):
         made("adabelief", network())
+
+
+def test_over_sgd_the_stable_rank_rule_is_rmsgds_at_any_rate():
+    rates = []
+    for name in ("rmsgd", "stable-rank-sgd"):
+        net = network()
+        method = made(name, net, lr=2.0)
+        method.optimizer.step(Closure(net))
+        with torch.no_grad():  # a direction that stands out, the same for both
+            for param in net.parameters():
+                if param.ndim > 1:
+                    param.zero_()[0] = 1.0
+        method.end_epoch()
+        rates.append([float(group["lr"]) for group in method.optimizer.param_groups])
+    assert rates[0] == pytest.approx(rates[1])
+    assert len(set(rates[0])) > 1

@@ -66,7 +66,7 @@ _RATES: dict[Kind, dict[str, float]] = {
         "sls": 1.0,
         "nadam": 3e-4,  # ours: as adam
         "muon": 1e-3,  # ours: as adamw, to whose size its updates are scaled
-        "stable-rank-sgd": 0.1,  # ours: as sgd
+        "stable-rank-sgd": 0.03,  # ours: as rmsgd, whose rule it is
         "stable-rank-adamw": 1e-3,  # ours: as adamw
     },
     "language": {
@@ -86,7 +86,7 @@ _RATES: dict[Kind, dict[str, float]] = {
         "sls": 30.0,  # ours: no longer steps than sgd's
         "nadam": 1e-3,  # ours: as adamw
         "muon": 1e-3,  # ours: as adamw
-        "stable-rank-sgd": 30.0,  # ours: as sgd
+        "stable-rank-sgd": 15.0,  # ours: as rmsgd
         "stable-rank-adamw": 1e-3,  # ours: as adamw
     },
     "gan": {
@@ -106,7 +106,7 @@ _RATES: dict[Kind, dict[str, float]] = {
         "sls": 1.0,  # ours: as for images
         "nadam": 3e-4,  # ours: as adam
         "muon": 3e-4,  # ours: as adam
-        "stable-rank-sgd": 0.1,  # ours: as sgd
+        "stable-rank-sgd": 0.5,  # ours: as rmsgd
         "stable-rank-adamw": 3e-4,  # ours: as adam
     },
 }
@@ -118,7 +118,7 @@ _RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
 # Ours, for language: at a rate of 30 a momentum of 0.9 does not train. A narrow lstm1 (embedding
 # 100) on 4,000 lines of PTB, batch 20, training perplexity of three epochs, one run each: 830, 835,
 # 1439 with it, 809, 443, 344 without; RMSGD at 15 with it: 729, 456, 400.
-_WITHOUT_MOMENTUM = ("sgd", "sgdp", "sam", "stable-rank-sgd")
+_WITHOUT_MOMENTUM = ("sgd", "sgdp", "sam")
 # Ours: the momentum that Muon's authors use.
 _MUON_MOMENTUM = 0.95
 # Ours, for GANs: β₁ of the adaptive ones as in DCGAN (Radford et al., 2016).

@@ -27,6 +27,7 @@ from rankwise.lab.line_search import SLS
 __all__ = ["NAMES", "Method", "build"]
 
 _BETA = 0.98  # the paper's, for about 250 epochs
+_REFERENCE = 0.03  # and the first rate of its rule
 _BETA2 = 0.999
 # Attributes that decide on steps and that an optimizer leaves out of its state_dict: AdaBound's
 # bounds are relative to its first rates.
@@ -357,7 +358,10 @@ def build(
     optimizer = _BUILDERS[name](network, given)
     if name not in _LAYERED:
         return Method(optimizer)
-    return Method(optimizer, rankwise.StableRankLR(optimizer, beta=_BETA if beta is None else beta))
+    # Over SGD it is the paper's rule at any first rate; for others gains are relative to theirs.
+    reference = lr if name == "stable-rank-sgd" else _REFERENCE
+    beta = _BETA if beta is None else beta
+    return Method(optimizer, rankwise.StableRankLR(optimizer, beta=beta, reference=reference))
 
 
 def _check(
