@@ -290,7 +290,7 @@ def _understood(fabric: Fabric) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         text = str(error)
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate" in text:
+        if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "can't allocate" in text:
             raise RunError(
                 f"There is not enough memory ({text.splitlines()[0] if text else 'no more'}). "
                 "Choose a smaller batch_size, width or image_size."
@@ -313,7 +313,7 @@ def _diverged(record: dict[str, Any]) -> bool:
 def _synchronise(device: torch.device) -> None:
     """Wait for the device, so that clocks show what was done and not what was ordered."""
     if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+        getattr(torch, device.type).synchronize()
 
 
 def _safe(epoch: int) -> str:

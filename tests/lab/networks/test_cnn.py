@@ -12,7 +12,7 @@ from rankwise.lab.networks import IMAGE_NETWORKS, Shape, build, suited
 from rankwise.lab.networks.densenet import DenseLayer
 from rankwise.lab.networks.efficientnet import StochasticDepth
 from rankwise.lab.networks.shufflenet import ShuffleUnit
-from rankwise.lab.networks.small_resnet import PaddedBlock
+from rankwise.lab.networks.small_resnet import PaddedShortcut
 
 PUBLISHED = {
     "resnet18": 11_173_962,
@@ -211,7 +211,7 @@ def test_names_tell_where_a_weight_is():
 
 
 def test_the_small_familys_shortcut_skips_pixels_and_adds_zeros():
-    block = PaddedBlock(2, 5, stride=2)
+    block = PaddedShortcut(2, 5, stride=2)
     nn.init.zeros_(block.norm2.weight)
     images = torch.rand(3, 2, 7, 7)
     outputs = block(images)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rankwise.lab.networks.shapes import ConvNorm, Shape, assembled, stages
 
 __all__ = [
+    "BasicBlock",
     "Bottleneck",
     "imagenet_stem",
     "resnet18",
@@ -28,17 +29,26 @@ __all__ = [
 
 
 class BasicBlock(nn.Module):
-    """Two 3 × 3 convolutions beside a shortcut."""
+    """Two 3 × 3 convolutions beside a shortcut.
+
+    Args:
+        inputs: Channels that come in.
+        outputs: Channels that go out.
+        stride: Of the first convolution.
+        shortcut: What stands beside them; None for a 1 × 1 convolution where it is needed.
+    """
 
     expansion = 1
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, shortcut: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.norm1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
-        self.shortcut = _shortcut(inputs, outputs, stride)
+        self.shortcut = shortcut or _shortcut(inputs, outputs, stride)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, inputs, H, W) → (B, outputs, H / stride, W / stride)."""

@@ -5,45 +5,40 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rankwise.lab.networks.resnet import BasicBlock
 from rankwise.lab.networks.shapes import ConvNorm, Shape, assembled, stages
 
 __all__ = ["resnet8", "resnet20", "resnet32", "resnet44", "resnet56"]
 
 
-class PaddedBlock(nn.Module):
-    """Two 3 × 3 convolutions beside a shortcut that skips pixels and adds channels of zeros."""
+class PaddedShortcut(nn.Module):
+    """Skips pixels and adds channels of zeros."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
         self.stride = stride
         self.zeros = outputs - inputs
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, inputs, H, W) → (B, outputs, H / stride, W / stride)."""
-        path = torch.relu(self.norm1(self.conv1(images)))
-        path = self.norm2(self.conv2(path))
-        return torch.relu(path + self._shortcut(images))
-
-    def _shortcut(self, images: Tensor) -> Tensor:
         if self.stride == 1 and self.zeros == 0:
             return images
         kept = images[:, :, :: self.stride, :: self.stride]
         return functional.pad(kept, (0, 0, 0, 0, 0, self.zeros))
 
 
+def _block(inputs: int, outputs: int, stride: int) -> nn.Module:
+    return BasicBlock(inputs, outputs, stride, PaddedShortcut(inputs, outputs, stride))
+
+
 def _small_resnet(shape: Shape, n: int) -> nn.Sequential:
     widths = [shape.scaled(channels) for channels in (16, 32, 64)]
     plan = zip(widths, (n, n, n), (1, 2, 2), strict=True)
     stem = ConvNorm(shape.channels, widths[0], 3)
-    parts = {"stem": stem, **stages(PaddedBlock, widths[0], plan)}
+    parts = {"stem": stem, **stages(_block, widths[0], plan)}
     return assembled(parts, widths[-1], shape.classes)
 
 

@@ -46,8 +46,6 @@ class GanTask:
         ConfigError: If the images don't fit in memory.
     """
 
-    headline = "frechet"
-
     def __init__(self, config: Config, fabric: Fabric, images: ImageSet) -> None:
         if not isinstance(images.train, MemorySplit) or not isinstance(images.test, MemorySplit):
             raise ConfigError(f"{config.network} needs images that fit in memory.")

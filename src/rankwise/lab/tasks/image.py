@@ -41,8 +41,6 @@ class ImageTask:
         images: The data.
     """
 
-    headline = "accuracy"
-
     def __init__(self, config: Config, fabric: Fabric, images: ImageSet) -> None:
         self.config, self.fabric = config, fabric
         self.images = on_device(images, fabric.device)
@@ -59,6 +57,7 @@ class ImageTask:
             default_augmentation(images, cutout=config.cutout) if config.augment else Augmentation()
         )
         self.fingerprint = {
+            "network": config.network,  # the form of it that suits the images
             "train": len(images.train),
             "test": len(images.test),
             "classes": len(images.classes),

@@ -38,8 +38,6 @@ class LanguageTask:
         text: The data.
     """
 
-    headline = "perplexity"
-
     def __init__(self, config: Config, fabric: Fabric, text: TextSet) -> None:
         self.config, self.fabric, self.text = config, fabric, text
         torch.manual_seed(seed_for(config.seed, "weights"))

@@ -30,13 +30,11 @@ class Task(Protocol):
         parts: The networks that have an optimizer each, by their place in the whole.
         per_epoch: How many batches make an epoch.
         fingerprint: What tells this data from other data of the same name.
-        headline: The score that people look at, as in "accuracy".
     """
 
     parts: dict[str, nn.Module]
     per_epoch: int
     fingerprint: dict[str, Any]
-    headline: str
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         """This process's share of an epoch's batches, from a batch on."""
