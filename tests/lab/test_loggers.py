@@ -85,3 +85,15 @@ def test_a_logger_that_is_not_installed_is_a_sentence(tmp_path, monkeypatch, nam
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(rankwise.MissingExtraError, match=rf"{name}.*rankwise\[{name}\]"):
         loggers_for(Config(log=name), tmp_path)
+
+
+def test_a_logger_that_fails_is_warned_of_and_the_others_go_on(tmp_path):
+    class Down:
+        def log_metrics(self, metrics, step):
+            raise ConnectionError("the server is down")
+
+    (csv_logger,) = loggers_for(Config(log="csv"), tmp_path)
+    with pytest.warns(UserWarning, match="Epoch 1 could not be logged to Down: the server is down"):
+        log_epoch([Down(), csv_logger], epoch(1), LAYERS)
+    (file,) = tmp_path.rglob("metrics.csv")
+    assert len(rows(file)) == 1

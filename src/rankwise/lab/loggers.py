@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +38,9 @@ def _wandb(config: Config, folder: Path) -> Any:  # noqa: ANN401
 def _mlflow(config: Config, folder: Path) -> Any:  # noqa: ANN401
     from lightning.pytorch.loggers import MLFlowLogger  # noqa: PLC0415
 
-    return MLFlowLogger("rankwise", run_name=config.name, save_dir=str(folder / "mlflow"))
+    # Newer MLflow refuses to write plain files.
+    where = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder.resolve()}/mlflow.db")
+    return MLFlowLogger("rankwise", run_name=config.name, tracking_uri=where)
 
 
 LOGGERS: dict[str, Callable[[Config, Path], Any]] = {
@@ -76,6 +80,13 @@ def log_epoch(loggers: list[Any], record: Mapping[str, Any], layers: Mapping[str
         pairs = zip(layers["name"], layers[column], strict=True)
         flat |= {f"{column}/{name}": value for name, value in pairs}
     flat["Q"] = record["quality"]
+    known = {name: value for name, value in flat.items() if value is not None}
     for logger in loggers:
-        logger.log_metrics({k: v for k, v in flat.items() if v is not None}, record["epoch"])
-        logger.save()
+        try:
+            logger.log_metrics(known, record["epoch"])
+            logger.save()
+        except Exception as error:  # noqa: BLE001 - a server that is down is no reason to stop
+            text = (
+                f"Epoch {record['epoch']} could not be logged to {type(logger).__name__}: {error}"
+            )
+            warnings.warn(text, UserWarning, stacklevel=2)
