@@ -78,7 +78,8 @@ def main() -> None:
     for path in sorted(latest[0].folder.iterdir()):
         if not path.name.startswith("."):
             console.print(f"  {path.relative_to(SETTING.out)}", highlight=False)
-    console.print(f"Look again with: rankwise probe {latest[0].weights}", highlight=False)
+    again = f"Look again with: rankwise probe {latest[0].weights}"
+    console.print(again, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

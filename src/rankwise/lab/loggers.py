@@ -82,11 +82,14 @@ def log_epoch(loggers: list[Any], record: Mapping[str, Any], layers: Mapping[str
     flat["Q"] = record["quality"]
     known = {name: value for name, value in flat.items() if value is not None}
     for logger in loggers:
-        try:
-            logger.log_metrics(known, record["epoch"])
-            logger.save()
-        except Exception as error:  # noqa: BLE001 - a server that is down is no reason to stop
-            text = (
-                f"Epoch {record['epoch']} could not be logged to {type(logger).__name__}: {error}"
-            )
-            warnings.warn(text, UserWarning, stacklevel=2)
+        _log(logger, known, record["epoch"])
+
+
+def _log(logger: Any, figures: Mapping[str, Any], epoch: int) -> None:  # noqa: ANN401
+    """Log to one logger; where that fails, as when a server is down, the run goes on."""
+    try:
+        logger.log_metrics(figures, epoch)
+        logger.save()
+    except Exception as error:  # noqa: BLE001 - each logger raises its own
+        text = f"Epoch {epoch} could not be logged to {type(logger).__name__}: {error}"
+        warnings.warn(text, UserWarning, stacklevel=3)
