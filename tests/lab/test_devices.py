@@ -11,6 +11,7 @@ import torch
 import rankwise
 from rankwise.lab import Config, ConfigError, devices
 from rankwise.lab.devices import launched, mean, set_threads
+from rankwise.lab.tasks.setup import prepared, wrapped
 
 pytest.importorskip("lightning_fabric")
 
@@ -24,11 +25,15 @@ pytest.importorskip("lightning_fabric")
     ],
 )
 def test_weights_and_products_have_the_precision_that_was_asked_for(precision, weights, products):
-    fabric = launched(Config(precision=precision, accelerator="cpu"))
-    module = fabric.setup_module(torch.nn.Linear(3, 2))
-    assert module.weight.dtype == weights
+    config = Config(precision=precision, accelerator="cpu")
+    fabric = launched(config)
+    network = prepared(torch.nn.Linear(3, 2), config, fabric)
+    module = wrapped(network, config, fabric)
+    assert network.weight.dtype == weights
+    # What training sees is never less precise than the weights.
+    assert module(torch.ones(1, 3, dtype=weights)).dtype == weights
     with fabric.autocast():
-        assert module.module(torch.ones(1, 3, dtype=weights)).dtype == products
+        assert network(torch.ones(1, 3, dtype=weights)).dtype == products
 
 
 def test_one_process_is_the_whole_world():

@@ -65,7 +65,7 @@ def test_rates_follow_the_schedule(fabric, schedule, places, expected):
 
 def test_a_schedule_follows_the_clock_where_the_budget_is_time(fabric):
     job = begun(fabric, optimizer="sgd", schedule="cosine", budget=Budget(None, 8.0))
-    job.spent = 4.0
+    job.now = 4.0
     job.epoch = 99
     job.set_rates()
     assert rate(job) == pytest.approx(0.05)

@@ -74,3 +74,12 @@ def test_a_run_may_go_on_with_another_number_of_processes(tmp_path):
         torch.tensor([bool((before[n] - after[n]).abs().max() < 1e-9) for n in before]),
         torch.ones(len(before), dtype=torch.bool),
     )
+
+
+def test_processes_whose_clocks_differ_agree_on_the_time(tmp_path):
+    out = tmp_path / "runs"
+    options = {**SMALL, "optimizer": "rmsgd", "schedule": "cosine", "budget": "3s"}
+    several(tmp_path, {**options, "out": str(out)})
+    run = load_run(only_run(out))
+    assert run.status == "finished"
+    assert run.last["seconds"]["trained"] >= 3

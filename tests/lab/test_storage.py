@@ -241,3 +241,16 @@ def test_a_state_whose_note_was_not_written_does_not_count(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, (2, 0))
     assert latest_state(tmp_path)["epoch"] == 1
+
+
+def test_a_broken_state_is_not_kept_as_the_one_before(tmp_path):
+    save(tmp_path, (4, 0), (4, 37))
+    (tmp_path / "state-00004-000037.pt").write_bytes(b"broken")
+    with pytest.warns(UserWarning, match="is broken"):
+        assert latest_state(tmp_path)["batch"] == 0
+    storage.forget_after(tmp_path, 4, 0)
+    save(tmp_path, (5, 0))
+    assert [name[6:18] for name in names(tmp_path) if name.endswith("pt")] == [
+        "00004-000000",
+        "00005-000000",
+    ]

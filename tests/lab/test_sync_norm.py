@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from rankwise.lab.errors import ConfigError
 from rankwise.lab.sync_norm import share_statistics
 
 HERE = Path(__file__).parent
@@ -150,3 +151,12 @@ def test_names_and_weights_stay_what_they_are():
     assert type(model[2]) is nn.GroupNorm
     assert type(model[1]) is not nn.BatchNorm2d
     assert isinstance(model[1], nn.modules.batchnorm._BatchNorm)
+
+
+def test_a_norm_that_does_more_than_normalise_is_refused():
+    class WithActivation(nn.BatchNorm2d):
+        def forward(self, images):
+            return super().forward(images).relu()
+
+    with pytest.raises(ConfigError, match="WithActivation"):
+        share_statistics(nn.Sequential(WithActivation(3)), torch.device("cpu"))

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 import torch
-from small import Watching, bits, images, trained
+from small import TINY, Watching, bits, images, trained
 
 import rankwise
 from rankwise.lab import (
@@ -213,17 +213,29 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, run, epoch, b
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
-def test_a_run_of_seconds_that_was_stopped_when_they_were_over_records_what_it_did(tmp_path):
+def test_a_run_that_is_stopped_when_its_seconds_are_over_records_what_it_did(tmp_path):
     def after(job):
         if job.batch == 3:
             job.spent = 1e9
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(StoppedError):
-        trained(tmp_path, optimizer="sgd", budget="5s", watch=Watching(after))
-    run = trained(tmp_path, optimizer="sgd", budget="5s")
+    run = trained(tmp_path, optimizer="sgd", budget="5s", watch=Watching(after))
     assert run.status == "finished"
-    assert len(run.epochs) == 1
+    assert [epoch["batches"] for epoch in run.epochs] == [4]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+def test_a_signal_at_a_trials_end_keeps_the_next_one_from_beginning(tmp_path):
+    class Late(Watching):
+        def epoch(self, job, record):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    config = Config(**TINY, optimizer="sgd", epochs=1, out=str(tmp_path))
+    with pytest.raises(StoppedError, match="after 1 of 3 trials") as stopped:
+        train_trials(config, 3, watch=Late())
+    assert stopped.value.signal == signal.SIGTERM
+    (run,) = tmp_path.iterdir()
+    assert load_run(run).status == "finished"
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):

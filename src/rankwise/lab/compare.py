@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from rankwise.lab.records import Run
 
@@ -106,7 +107,7 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
         (s for s in _SCORES if any(s in run.last.get("test", {}) for run in runs)), "accuracy"
     )
     # A finished run may have no score either: a perplexity can be beyond all numbers.
-    over = [r for r in runs if r.status == "finished" and r.last["test"][score] is not None]
+    over = [run for run in runs if run.status == "finished" and _score(run.last, score) is not None]
     pick = min if score in _FALLING else max
     return Comparison(
         setting,
@@ -120,7 +121,12 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
 
 
 def _scores(run: Run, score: str) -> list[float]:
-    return [e["test"][score] for e in run.epochs if e["test"][score] is not None]
+    found = (_score(epoch, score) for epoch in run.epochs)
+    return [value for value in found if value is not None]
+
+
+def _score(epoch: Mapping[str, Any], score: str) -> float | None:
+    return epoch.get("test", {}).get(score)
 
 
 def comparison_table(found: Sequence[Comparison]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 import os
 import sys
@@ -20,9 +21,11 @@ from rankwise.lab.errors import ConfigError
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["PRECISIONS", "STRATEGIES", "keep_memory", "launched", "mean", "set_threads"]
+__all__ = ["PRECISIONS", "STRATEGIES", "keep_memory", "largest", "launched", "mean", "set_threads"]
 
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "64": "64-true"}
+# Fabric's own 64 bits end at a network's output, which it rounds to 32: the network is made wide
+# before Fabric sees it, and Fabric leaves it alone.
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "64": "32-true"}
 STRATEGIES = ("auto", "ddp", "fsdp")
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # as malloc.h numbers them
 
@@ -91,6 +94,14 @@ def mean(fabric: Fabric, value: Tensor) -> Tensor:
     return fabric.all_reduce(value.clone(), reduce_op="mean")  # type: ignore[return-value]
 
 
+def largest(fabric: Fabric, value: float) -> float:
+    """The largest of all processes' values: what they then agree on, bit for bit."""
+    if fabric.world_size == 1:
+        return value
+    every = torch.tensor(value, dtype=torch.float64, device=fabric.device)
+    return float(fabric.all_reduce(every, reduce_op="max"))  # type: ignore[arg-type]
+
+
 def set_threads(fabric: Fabric) -> int:
     """Keep to the cores that this process may use; how many threads that makes.
 
@@ -99,7 +110,13 @@ def set_threads(fabric: Fabric) -> int:
     """
     if "OMP_NUM_THREADS" not in os.environ:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", str(fabric.world_size)))
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), _allowed_cores()) // here))
+        torch.set_num_threads(max(1, min(_first_threads(), _allowed_cores()) // here))
+    return torch.get_num_threads()
+
+
+@functools.cache
+def _first_threads() -> int:
+    """What torch chose by itself; a second run must not divide what the first one has set."""
     return torch.get_num_threads()
 
 

@@ -18,7 +18,7 @@ from rankwise.lab.budget import Budget
 from rankwise.lab.config import Config
 from rankwise.lab.data import find, is_text
 from rankwise.lab.data.sets import TextSet
-from rankwise.lab.devices import mean
+from rankwise.lab.devices import largest, mean
 from rankwise.lab.errors import ConfigError, RunError
 from rankwise.lab.networks import suited
 from rankwise.lab.optimizers import Method
@@ -51,6 +51,7 @@ class Job:
         batch: How many batches of the next one are.
         factor: What the schedule has made of the rates.
         spent: Seconds of training in the epochs that are over.
+        now: Seconds of training so far, as all processes have agreed on.
         sums: Over this epoch's batches.
         clocks: This epoch's seconds, by what they went into.
     """
@@ -64,6 +65,7 @@ class Job:
     batch: int = 0
     factor: float = 1.0
     spent: float = 0.0
+    now: float = 0.0
     sums: dict[str, Tensor] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_CLOCKS, 0.0))
 
@@ -74,7 +76,7 @@ class Job:
 
     @property
     def trained(self) -> float:
-        """Seconds of training, by which a budget of time is measured."""
+        """Seconds of training by this process's clock, by which a budget of time is measured."""
         measures_itself = any(method.last_probe is not None for method in self.methods.values())
         own = self.clocks["probe"] if measures_itself else 0.0
         return self.spent + self.clocks["data"] + self.clocks["step"] + own
@@ -82,7 +84,7 @@ class Job:
     @property
     def progress(self) -> float:
         """The share of the budget that is spent."""
-        return self.budget.progress(self.epoch, self.batch / self.task.per_epoch, self.trained)
+        return self.budget.progress(self.epoch, self.batch / self.task.per_epoch, self.now)
 
     def set_rates(self) -> None:
         """Follow the schedule."""
@@ -100,18 +102,23 @@ class Job:
     def add(self, sums: dict[str, Tensor]) -> None:
         """Add a batch's sums to the epoch's, where they are: no device is waited for."""
         for key, value in sums.items():
-            self.sums[key] = self.sums[key] + value if key in self.sums else value
+            wide = value.to(self._sum_type)
+            self.sums[key] = self.sums[key] + wide if key in self.sums else wide
+
+    @property
+    def _sum_type(self) -> torch.dtype:
+        return torch.float32 if self.fabric.device.type == "mps" else torch.float64
 
     def totals(self) -> dict[str, float]:
         """The epoch's sums over all processes."""
         keys = sorted(self.sums)
-        values = torch.stack([self.sums[key].double() for key in keys])
+        values = torch.stack([self.sums[key] for key in keys])
         values = self.fabric.all_reduce(values, reduce_op="sum")  # type: ignore[assignment]
         return dict(zip(keys, values.tolist(), strict=True))
 
     def end_epoch(self) -> None:
-        """Go to the next epoch's start."""
-        self.spent = self.trained
+        """Go to the next epoch's start; all processes together."""
+        self.spent = self.now = largest(self.fabric, self.trained)
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
         self.clocks = dict.fromkeys(_CLOCKS, 0.0)
         self.task.carry({})
@@ -170,9 +177,10 @@ class Job:
         self.factor, self.spent, self.clocks = state["factor"], state["spent"], state["clocks"]
         first = self.fabric.global_rank == 0  # the sums are all processes', and one brings them
         self.sums = {
-            key: torch.tensor(value if first else 0.0, device=self.fabric.device)
+            key: torch.tensor(value if first else 0.0, dtype=self._sum_type).to(self.fabric.device)
             for key, value in state["sums"].items()
         }
+        self.now = self.trained
         self.task.carry(state["carried"])
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import rankwise
 from rankwise.lab.config import Config
 
-__all__ = ["LOGGERS", "log_epoch", "loggers_for"]
+__all__ = ["LOGGERS", "end_logs", "log_epoch", "loggers_for"]
 
 
 def _tensorboard(config: Config, folder: Path) -> Any:  # noqa: ANN401, ARG001
@@ -63,7 +63,7 @@ def loggers_for(config: Config, folder: Path) -> list[Any]:
             logger = LOGGERS[name](config, folder)
         except ImportError:
             raise rankwise.MissingExtraError(name, name, f"Logging to {name}") from None
-        with suppress(NotImplementedError):  # a CSV file has no place for them
+        with suppress(NotImplementedError), _kept_from_failing(logger):  # CSV has no place for them
             logger.log_hyperparams(config.identity())
         found.append(logger)
     return found
@@ -82,14 +82,25 @@ def log_epoch(loggers: list[Any], record: Mapping[str, Any], layers: Mapping[str
     flat["Q"] = record["quality"]
     known = {name: value for name, value in flat.items() if value is not None}
     for logger in loggers:
-        _log(logger, known, record["epoch"])
+        with _kept_from_failing(logger):
+            logger.log_metrics(known, record["epoch"])
+            logger.save()
 
 
-def _log(logger: Any, figures: Mapping[str, Any], epoch: int) -> None:  # noqa: ANN401
-    """Log to one logger; where that fails, as when a server is down, the run goes on."""
+def end_logs(loggers: list[Any], status: str) -> None:
+    """Say how the run ended."""
+    for logger in loggers:
+        with _kept_from_failing(logger):
+            logger.finalize("success" if status == "finished" else "failed")
+
+
+@contextmanager
+def _kept_from_failing(logger: Any) -> Iterator[None]:  # noqa: ANN401
+    """Where logging fails, as when a server is down, the run goes on."""
     try:
-        logger.log_metrics(figures, epoch)
-        logger.save()
+        yield
+    except NotImplementedError:
+        raise
     except Exception as error:  # noqa: BLE001 - each logger raises its own
-        text = f"Epoch {epoch} could not be logged to {type(logger).__name__}: {error}"
-        warnings.warn(text, UserWarning, stacklevel=3)
+        text = f"{type(logger).__name__} could not log: {error}"
+        warnings.warn(text, UserWarning, stacklevel=4)

@@ -112,8 +112,10 @@ def _check_kind(config: Config) -> None:
 
 
 def _check_sharded(config: Config) -> None:
-    if kind_of(config.network) == "gan":
-        raise ConfigError("A GAN's networks are small and can't be sharded; leave fsdp out.")
+    if kind_of(config.network) != "image":
+        raise ConfigError(
+            f"{config.network} can't be sharded, only networks for images; leave fsdp out."
+        )
     if config.optimizer not in _SHARDED:
         raise ConfigError(
             f"{config.optimizer} can't be sharded; with fsdp use one of {', '.join(_SHARDED)}."

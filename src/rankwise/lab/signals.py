@@ -36,4 +36,5 @@ def listening() -> Iterator[Wish]:
         yield wish
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # one that was set outside Python can't be given back
+                signal.signal(number, handler)

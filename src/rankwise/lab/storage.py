@@ -23,7 +23,7 @@ import torch
 
 from rankwise.lab.errors import RunError
 
-__all__ = ["append_line", "guarded", "latest_state", "save_state", "write"]
+__all__ = ["append_line", "forget_after", "guarded", "latest_state", "save_state", "write"]
 
 _KEPT = 2  # the newest state and the one before
 _ENTRIES = {"epoch", "batch", "parts"}  # of every state
@@ -76,6 +76,17 @@ def save_state(folder: Path, epoch: int, batch: int, state: dict[str, Any]) -> N
     stale = [p for p in folder.glob("state-*") if p.with_suffix(".pt") not in kept]
     for old in (*stale, *folder.glob(".*.tmp")):  # of a process that was killed while writing
         old.unlink(missing_ok=True)
+
+
+def forget_after(folder: Path, epoch: int, batch: int) -> None:
+    """Remove states after a place, which were broken, and what killed processes left.
+
+    Else a broken one would be kept as "the one before" instead of one that is whole.
+    """
+    last = f"state-{epoch:05d}-{batch:06d}"
+    broken = [path for path in folder.glob("state-*") if path.stem > last]
+    for path in (*broken, *folder.glob(".*.tmp")):
+        path.unlink(missing_ok=True)
 
 
 def latest_state(folder: Path) -> dict[str, Any] | None:

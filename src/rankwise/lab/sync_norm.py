@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from rankwise.lab.errors import ConfigError
+
 __all__ = ["share_statistics"]
 
 
@@ -77,12 +79,23 @@ class _SharedBatchNorm(_BatchNorm):
         variances.lerp_(variance, share)
 
 
+_PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
 def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
-    """The network, with every batch normalisation taken over all processes."""
+    """The network, with every batch normalisation taken over all processes.
+
+    Raises:
+        ConfigError: If it has some that do more than normalise, as timm's, which would be lost.
+    """
+    foreign = {type(m) for m in network.modules() if isinstance(m, _BatchNorm)}.difference(_PLAIN)
+    if foreign:
+        names = ", ".join(sorted(kind.__name__ for kind in foreign))
+        raise ConfigError(f"Several processes can't share the statistics of {names}; use one.")
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+        if isinstance(module, _PLAIN):
             # In place, so that names, weights and buffers stay what they are.
             module.__class__ = _SharedBatchNorm  # type: ignore[assignment]
     return network

@@ -20,12 +20,12 @@ from filelock import FileLock, Timeout
 from rankwise.lab import storage
 from rankwise.lab.budget import Budget, parse_budget
 from rankwise.lab.config import Config
-from rankwise.lab.devices import keep_memory, launched, set_threads
+from rankwise.lab.devices import keep_memory, largest, launched, set_threads
 from rankwise.lab.environment import session
 from rankwise.lab.errors import RunError
 from rankwise.lab.job import Job, job_for
 from rankwise.lab.live import Silent, Watch
-from rankwise.lab.loggers import log_epoch, loggers_for
+from rankwise.lab.loggers import end_logs, log_epoch, loggers_for
 from rankwise.lab.look import look, quality_of, range_of_rates
 from rankwise.lab.records import Run, RunFolder
 from rankwise.lab.resolve import resolved
@@ -68,10 +68,16 @@ def train_trials(config: Config, trials: int, *, watch: Watch | None = None) -> 
         >>> runs = train_trials(config, 2)  # doctest: +SKIP
     """
     fabric = launched(resolved(config))
-    return [
-        train(config.with_(seed=config.seed + trial), fabric=fabric, watch=watch)
-        for trial in range(trials)
-    ]
+    runs: list[Run] = []
+    with listening() as wish:
+        for trial in range(trials):
+            stop = int(largest(fabric, wish.signal or 0))
+            if stop:
+                raise StoppedError(
+                    f"Stopped after {trial} of {trials} trials. The same command goes on.", stop
+                )
+            runs.append(_run(config.with_(seed=config.seed + trial), fabric, wish, watch))
+    return runs
 
 
 def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None = None) -> Run:
@@ -97,15 +103,20 @@ def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None =
         >>> run.last["test"]["accuracy"]  # doctest: +SKIP
         0.93
     """
+    with listening() as wish:
+        return _run(config, fabric or launched(resolved(config)), wish, watch)
+
+
+def _run(config: Config, fabric: Fabric, wish: Wish, watch: Watch | None) -> Run:
     config = resolved(config)
-    fabric = fabric or launched(config)
     folder = RunFolder(config)
     watch = watch if watch is not None and fabric.is_global_zero else Silent()
-    with _held(folder, fabric), listening() as wish, _understood(fabric):
+    with _held(folder, fabric), _understood(fabric):
         if not folder.is_over:
             _train(config, fabric, folder, wish, watch)
         elif fabric.is_global_zero:
-            folder.keep_config()
+            with storage.guarded("The run is over."):
+                folder.keep_config()
         fabric.barrier()
     run = folder.read()
     watch.end(run)
@@ -134,7 +145,7 @@ def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch:
             watch.batch(job)
             if stop or over or lost:
                 break
-        if stop:
+        if stop and not (over or lost):  # else the epoch is over, and is recorded first
             _save(job, folder)
             raise StoppedError(_stopped(job), stop)
         with job.clock("step"):
@@ -177,6 +188,7 @@ def _go_on(job: Job, folder: RunFolder, threads: int) -> dict[str, Any]:
         ) from error
     if job.fabric.is_global_zero:
         with storage.guarded(_safe(job.epoch)):
+            storage.forget_after(folder.path, job.epoch, job.batch)
             folder.cut_after(job.epoch)
             here = {**session(threads), "processes": job.fabric.world_size}
             folder.open({**here, "epoch": job.epoch, "data": job.task.fingerprint})
@@ -186,14 +198,13 @@ def _go_on(job: Job, folder: RunFolder, threads: int) -> dict[str, Any]:
 
 def _agreed(job: Job, wish: Wish) -> tuple[int, bool, bool]:
     """The signal to stop, whether time is up, whether the loss is lost; for all processes alike."""
-    over = job.budget.seconds is not None and job.trained >= job.budget.seconds
     lost = job.batch % _CHECKED == 0 and not bool(torch.isfinite(job.sums["loss"]))
-    if job.fabric.world_size == 1:
-        return wish.signal or 0, over, lost
-    flags = torch.tensor([wish.signal or 0, over, lost], device=job.fabric.device)
-    flags = job.fabric.all_reduce(flags, reduce_op="max")  # type: ignore[assignment]
-    stop, over_somewhere, lost_somewhere = flags.tolist()
-    return stop, bool(over_somewhere), bool(lost_somewhere)
+    stop, job.now = wish.signal or 0, job.trained
+    if job.fabric.world_size > 1:
+        here = torch.tensor([stop, lost, job.now], dtype=torch.float64, device=job.fabric.device)
+        found = job.fabric.all_reduce(here, reduce_op="max").tolist()  # type: ignore[union-attr]
+        stop, lost, job.now = int(found[0]), bool(found[1]), found[2]
+    return stop, job.budget.seconds is not None and job.now >= job.budget.seconds, lost
 
 
 def _record(job: Job, folder: RunFolder, record: dict[str, Any], layers: dict[str, Any]) -> None:
@@ -207,7 +218,7 @@ def _save(job: Job, folder: RunFolder) -> None:
     with job.clock("save"):
         state = job.state()
         if job.fabric.is_global_zero:
-            with storage.guarded(_safe(job.epoch - 1)):
+            with storage.guarded(_safe(job.epoch if job.batch else job.epoch - 1)):
                 storage.save_state(folder.path, job.epoch, job.batch, state)
         job.fabric.barrier()
 
@@ -219,8 +230,7 @@ def _end(job: Job, folder: RunFolder, status: str, loggers: list[Any]) -> None:
     with storage.guarded(_safe(job.epoch)):
         save_weights(folder.path / "weights.safetensors", weights)
         folder.end(status)
-    for logger in loggers:
-        logger.finalize("success" if status == "finished" else "failed")
+    end_logs(loggers, status)
 
 
 def _budget(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch: Watch) -> Budget:
@@ -278,9 +288,9 @@ def _held(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
         yield
     finally:
         if lock is not None:
-            lock.release()
             if not folder.was_begun:
                 folder.remove()
+            lock.release()
 
 
 @contextmanager
@@ -306,8 +316,13 @@ def _understood(fabric: Fabric) -> Iterator[None]:
 
 def _diverged(record: dict[str, Any]) -> bool:
     """Whether a loss of the last epoch is no number; null, as records say it, is none either."""
-    losses = [record[kind]["loss"] for kind in ("train", "test") if "loss" in record.get(kind, {})]
-    return any(loss is None or not math.isfinite(loss) for loss in losses)
+    figures = [
+        record[kind][name]
+        for kind in ("train", "test")
+        for name in ("loss", "generator_loss", "frechet")
+        if name in record.get(kind, {})
+    ]
+    return any(figure is None or not math.isfinite(figure) for figure in figures)
 
 
 def _synchronise(device: torch.device) -> None:

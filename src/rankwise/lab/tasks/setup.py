@@ -22,6 +22,7 @@ DTYPES = {"32": torch.float32, "bf16": torch.float32, "64": torch.float64}
 
 def prepared(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
     """The network in the layout that convolutions are fastest in, one batch for all processes."""
+    network = network.to(DTYPES[config.precision])
     has_images = any(isinstance(module, nn.Conv2d) for module in network.modules())
     # FSDP shards, and SGDP and AdamP view, weights in no other layout than torch's first.
     plain = config.strategy == "fsdp" or config.optimizer in ("sgdp", "adamp")
