@@ -78,6 +78,7 @@ LAB = [
     "look",
     "weights",
     "records",
+    "hold",
     "job",
     "live",
     "train",

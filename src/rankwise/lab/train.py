@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
-from filelock import FileLock, Timeout
 
 from rankwise.lab import storage
 from rankwise.lab.budget import Budget, parse_budget
@@ -23,6 +20,7 @@ from rankwise.lab.config import Config
 from rankwise.lab.devices import keep_memory, largest, launched, set_threads
 from rankwise.lab.environment import session
 from rankwise.lab.errors import RunError
+from rankwise.lab.hold import held, understood
 from rankwise.lab.job import Job, job_for
 from rankwise.lab.live import Silent, Watch
 from rankwise.lab.loggers import end_logs, log_epoch, loggers_for
@@ -111,7 +109,7 @@ def _run(config: Config, fabric: Fabric, wish: Wish, watch: Watch | None) -> Run
     config = resolved(config)
     folder = RunFolder(config)
     watch = watch if watch is not None and fabric.is_global_zero else Silent()
-    with _held(folder, fabric), _understood(fabric):
+    with held(folder, fabric), understood(fabric):
         if not folder.is_over:
             _train(config, fabric, folder, wish, watch)
         elif fabric.is_global_zero:
@@ -266,52 +264,6 @@ def _sgd_epoch(config: Config, fabric: Fabric, wish: Wish, watch: Watch) -> floa
             break
     _synchronise(fabric.device)
     return (time.perf_counter() - began) / (number + 1 - warm) * job.task.per_epoch
-
-
-@contextmanager
-def _held(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
-    """Hold a run's folder, so that no second process writes to it; a killed one lets go."""
-    problem, lock = "", None
-    if fabric.is_global_zero:
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder.path / ".lock")
-            lock.acquire(timeout=0)
-        except Timeout:
-            problem = f"Another process is at {folder.path}. Wait for it, or choose another --out."
-        except OSError as error:
-            problem = f"{folder.path} can't be written to: {error.strerror}."
-    problem = fabric.broadcast(problem)
-    if problem:
-        raise RunError(problem)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            if not folder.was_begun:
-                folder.remove()
-            lock.release()
-
-
-@contextmanager
-def _understood(fabric: Fabric) -> Iterator[None]:
-    """Turn what a machine can't do into a sentence: too little memory, a process that is gone."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        text = str(error)
-        if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "can't allocate" in text:
-            raise RunError(
-                f"There is not enough memory ({text.splitlines()[0] if text else 'no more'}). "
-                "Choose a smaller batch_size, width or image_size."
-            ) from error
-        lost = isinstance(error, torch.distributed.DistError) or "gloo" in text
-        if fabric.world_size > 1 and lost:
-            raise RunError(
-                "Another process of this run has ended. Its own message says why; give the same "
-                "command again to go on."
-            ) from error
-        raise
 
 
 def _diverged(record: dict[str, Any]) -> bool:
