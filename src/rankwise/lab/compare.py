@@ -13,7 +13,7 @@ from rankwise.lab.records import Run
 __all__ = ["Comparison", "compare", "comparison_table", "layer_table"]
 
 # Scores of which less is better.
-_FALLING = ("perplexity", "frechet", "loss")
+_FALLING = ("perplexity", "frechet")
 _SCORES = ("accuracy", "perplexity", "frechet")
 
 

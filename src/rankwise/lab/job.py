@@ -21,6 +21,7 @@ from rankwise.lab.data.sets import TextSet
 from rankwise.lab.devices import largest, mean
 from rankwise.lab.errors import ConfigError, RunError
 from rankwise.lab.networks import suited
+from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.optimizers import Method
 from rankwise.lab.parts import load_part, save_part
 from rankwise.lab.resolve import kind_of
@@ -210,7 +211,7 @@ def job_for(config: Config, fabric: Fabric, budget: Budget) -> Job:
 
 def _task_for(config: Config, fabric: Fabric) -> Task:
     kind = kind_of(config.network)
-    reads = kind in ("language", "gpt")
+    reads = config.network in LANGUAGE_NETWORKS
     if is_text(config.data) != reads:
         needed = "text, such as ptb" if reads else "images, such as cifar10"
         raise ConfigError(f"{config.network} needs {needed}, got {config.data}.")

@@ -104,10 +104,9 @@ def _expect(right: bool, config: Config, name: str, what: str) -> None:
 
 
 def _check_kind(config: Config) -> None:
-    kind = kind_of(config.network)
-    if kind not in ("language", "gpt") and config.dropout is not None:
+    if config.network not in LANGUAGE_NETWORKS and config.dropout is not None:
         raise ConfigError(f"Only language models have an option dropout, not {config.network}.")
-    if kind == "gan" and config.precision == "64":
+    if config.network in GAN_NETWORKS and config.precision == "64":
         raise ConfigError("Expected precision to be 32 or bf16 for a GAN, got '64'.")
 
 

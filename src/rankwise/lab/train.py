@@ -25,6 +25,7 @@ from rankwise.lab.job import Job, job_for
 from rankwise.lab.live import Silent, Watch
 from rankwise.lab.loggers import end_logs, log_epoch, loggers_for
 from rankwise.lab.look import look, quality_of, range_of_rates
+from rankwise.lab.parts import whole_weights
 from rankwise.lab.records import Run, RunFolder
 from rankwise.lab.resolve import resolved
 from rankwise.lab.signals import Wish, listening
@@ -222,7 +223,10 @@ def _save(job: Job, folder: RunFolder) -> None:
 
 
 def _end(job: Job, folder: RunFolder, status: str, loggers: list[Any]) -> None:
-    weights = {name: part["network"] for name, part in job.state()["parts"].items()}
+    weights = {
+        name: whole_weights(network) if job.sharded else network.state_dict()
+        for name, network in job.task.parts.items()
+    }
     if not job.fabric.is_global_zero:
         return
     with storage.guarded(_safe(job.epoch)):

@@ -14,7 +14,14 @@ from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
 from rankwise.lab.errors import ConfigError
 from rankwise.lab.seeds import generator_for
 
-__all__ = ["batches_per_epoch", "on_device", "share_of", "test_batches", "training_batches"]
+__all__ = [
+    "batches_per_epoch",
+    "on_device",
+    "share_of",
+    "shuffled",
+    "test_batches",
+    "training_batches",
+]
 
 
 def batches_per_epoch(count: int, batch_size: int) -> int:
@@ -70,14 +77,6 @@ def training_batches(
     Raises:
         ConfigError: If a batch can't be split evenly.
     """
-    count = len(images.train)
-    batches = batches_per_epoch(count, batch_size)
-    batch_size = min(batch_size, count)
-    if batch_size % world:
-        raise ConfigError(
-            f"Expected a batch size that {world} processes can share evenly, got {batch_size} "
-            f"(of {count} training images); choose a multiple of {world}."
-        )
     if isinstance(images.train, FileSplit):
         from rankwise.lab.data import streaming  # noqa: PLC0415
 
@@ -93,18 +92,40 @@ def training_batches(
             device=device,
             workers=workers,
         )
-    share = batch_size // world
-    order = torch.randperm(count, generator=generator_for(seed, "order", epoch))
+    chosen, part = shuffled(
+        len(images.train), batch_size, seed=seed, epoch=epoch, rank=rank, world=world
+    )
     return _augmented(
         images,
         images.train,
         augmentation,
-        chosen=order[: batches * batch_size].view(batches, batch_size),
+        chosen=chosen,
         place=(seed, "augment", epoch),
         start=start,
-        part=slice(rank * share, (rank + 1) * share),
+        part=part,
         device=device,
     )
+
+
+def shuffled(
+    count: int, batch_size: int, *, seed: int, epoch: int, rank: int, world: int
+) -> tuple[Tensor, slice]:
+    """The order of an epoch: which images each batch has (batches, size), and a process's part.
+
+    Raises:
+        ConfigError: If a batch can't be split evenly.
+    """
+    batches = batches_per_epoch(count, batch_size)
+    batch_size = min(batch_size, count)
+    if batch_size % world:
+        raise ConfigError(
+            f"Expected a batch size that {world} processes can share evenly, got {batch_size} "
+            f"(of {count} training images); choose a multiple of {world}."
+        )
+    order = torch.randperm(count, generator=generator_for(seed, "order", epoch))
+    share = batch_size // world
+    part = slice(rank * share, (rank + 1) * share)
+    return order[: batches * batch_size].view(batches, batch_size), part
 
 
 def test_batches(

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from rankwise.lab.data.augment import Augmentation, apply, draw, normalised, random_boxes
-from rankwise.lab.data.batches import batches_per_epoch, share_of
+from rankwise.lab.data.batches import share_of, shuffled
 from rankwise.lab.data.pictures import fit, scale_to
 from rankwise.lab.data.sets import Batch, FileSplit, ImageSet
-from rankwise.lab.errors import ConfigError, DataError, RunError
+from rankwise.lab.errors import DataError, RunError
 from rankwise.lab.seeds import generator_for
 
 __all__ = ["test_batches", "training_batches"]
@@ -43,24 +43,15 @@ def training_batches(
     Batches before `start` are not read.
     """
     split = _files(images.train)
-    batches = batches_per_epoch(len(split), batch_size)
-    batch_size = min(batch_size, len(split))
-    if batch_size % world:
-        raise ConfigError(
-            f"Expected a batch size that {world} processes can share evenly, got {batch_size}; "
-            f"choose a multiple of {world}."
-        )
-    order = torch.randperm(len(split), generator=generator_for(seed, "order", epoch))
-    share = batch_size // world
-    part = slice(rank * share, (rank + 1) * share)
-    chosen = order[: batches * batch_size].view(batches, batch_size)[start:, part]
+    order, part = shuffled(len(split), batch_size, seed=seed, epoch=epoch, rank=rank, world=world)
+    chosen = order[start:, part]
     crops = (seed, "image", epoch) if augmentation.resized else None
     if augmentation.resized:  # done by the workers: the rest of the augmentation must not crop
         augmentation = replace(augmentation, resized=False, padding=0)
     reader = _Reader(split, images.shape, crops)
     for number, pixels in enumerate(_read(reader, chosen.tolist(), workers, device), start):
         generator = generator_for(seed, "augment", epoch, number)
-        drawn = draw(augmentation, batch_size, images.shape, generator).share(part)
+        drawn = draw(augmentation, order.shape[1], images.shape, generator).share(part)
         targets = split.targets[chosen[number - start]].to(device)
         yield Batch(apply(pixels, drawn, images.mean, images.std), targets)
 

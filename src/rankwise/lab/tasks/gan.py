@@ -18,9 +18,8 @@ from rankwise.lab.errors import ConfigError
 from rankwise.lab.frechet import Features, frechet_distance, inception_features, trained_features
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
 from rankwise.lab.seeds import generator_for, seed_for
-from rankwise.lab.tasks.setup import prepared
+from rankwise.lab.tasks.setup import learn, prepared
 from rankwise.lab.tasks.task import Methods, Place, Sums
-from rankwise.lab.update import update
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -137,18 +136,16 @@ class GanTask:
                 if param.grad is not None:
                     param.grad.copy_(mean(self.fabric, param.grad))
 
-        return update(
+        return learn(
+            self.config,
             self.fabric,
             methods[part].optimizer,
             network,
             loss_of,
-            seed=self._seed(part, place),
-            clip=self.config.clip or 0.0,
+            place=place,
+            purpose=part,
             after_backward=average if self.fabric.world_size > 1 else None,
         )
-
-    def _seed(self, purpose: str, place: Place) -> int:
-        return seed_for(self.config.seed, purpose, *place, self.fabric.global_rank)
 
     def _noise(self, purpose: str, place: Place, count: int) -> Tensor:
         """What images are made from."""

@@ -22,9 +22,8 @@ from rankwise.lab.networks import build
 from rankwise.lab.networks.shapes import Shape
 from rankwise.lab.scores import label_accuracy, multilabel_auc, top_k, two_class_auc
 from rankwise.lab.seeds import seed_for
-from rankwise.lab.tasks.setup import DTYPES, in_full, prepared, wrapped
+from rankwise.lab.tasks.setup import DTYPES, in_full, learn, prepared, wrapped
 from rankwise.lab.tasks.task import Methods, Place, Sums
-from rankwise.lab.update import update
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -95,14 +94,8 @@ class ImageTask:
             first.append(logits.detach())
             return self._loss(logits, batch.targets)
 
-        loss = update(
-            self.fabric,
-            methods[""].optimizer,
-            self.network,
-            loss_of,
-            seed=seed_for(self.config.seed, "step", *place, self.fabric.global_rank),
-            clip=self.config.clip or 0.0,
-        )
+        optimizer = methods[""].optimizer
+        loss = learn(self.config, self.fabric, optimizer, self.network, loss_of, place=place)
         return self._sums(loss, first[0], batch.targets)
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:

@@ -15,9 +15,8 @@ from rankwise.lab.data.text import batches_of_text, text_batches
 from rankwise.lab.networks.language import build_language
 from rankwise.lab.scores import perplexity
 from rankwise.lab.seeds import seed_for
-from rankwise.lab.tasks.setup import in_full, prepared, wrapped
+from rankwise.lab.tasks.setup import in_full, learn, prepared, wrapped
 from rankwise.lab.tasks.task import Methods, Place, Sums
-from rankwise.lab.update import update
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -82,14 +81,8 @@ class LanguageTask:
             after.append(memory)
             return cross_entropy(in_full(logits).flatten(0, 1), batch.targets.flatten())
 
-        loss = update(
-            self.fabric,
-            methods[""].optimizer,
-            self.network,
-            loss_of,
-            seed=seed_for(self.config.seed, "step", *place, self.fabric.global_rank),
-            clip=self.config.clip or 0.0,
-        )
+        optimizer = methods[""].optimizer
+        loss = learn(self.config, self.fabric, optimizer, self.network, loss_of, place=place)
         self.memory = _detached(after[0])
         count = batch.targets.numel()
         return {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}
