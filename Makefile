@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests run side by side on all cores; each process then keeps to one thread.
 TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench pictures clean
 
 demo: $(READY_TO_RUN)
 	$(BIN)/python examples/demo.py
@@ -28,6 +28,10 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+pictures: $(READY) demo
+	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/screenshots.py
+
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -35,7 +39,7 @@ clean:
 $(READY_TO_RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(INSTALL) -e '.[lab]'
+	$(INSTALL) -e '.[lab,report]'
 	touch $@
 
 $(READY): $(READY_TO_RUN) requirements-dev.txt

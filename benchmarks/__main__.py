@@ -25,6 +25,7 @@ from benchmarks import (
     memory,
     stage2,
     step,
+    watch,
 )
 
 _PAGE = Path("docs/benchmarks.md")
@@ -38,6 +39,7 @@ _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
     ("Import time", import_time),
     ("Accuracy of the Gram route", gram_accuracy),
     ("The lab's training loop", lab),
+    ("Watching 200 runs", watch),
 )
 
 

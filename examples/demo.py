@@ -1,20 +1,19 @@
 """The main job in a minute: a small ResNet learns the digits by RMSGD and by SGD, twice each.
 
 Needs no download: the digits come with scikit-learn. Every run is looked into after each epoch.
-Shows how they get on, compares them, shows every layer, and writes all of it to the folder `demo/`.
+Shows how they get on, compares them, shows every layer, and writes `demo/report.html`.
 Stopped half-way it goes on when it is started again; `rm -r demo` starts anew.
 """
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
 from rich.console import Console
 
-import rankwise
 from rankwise.lab import (
     Config,
+    Run,
     compare,
     comparison_table,
     layer_table,
@@ -22,6 +21,7 @@ from rankwise.lab import (
     train_trials,
 )
 from rankwise.lab.live import Live
+from rankwise.report import write_report
 
 OUT = Path("demo")
 SETTING = Config(network="resnet8", width=2, batch_size=32, epochs=12, out=str(OUT / "runs"))
@@ -30,27 +30,19 @@ OPTIMIZERS = ({"optimizer": "rmsgd", "beta": 0.8}, {"optimizer": "sgd"})
 TRIALS = 2
 
 
-def page(sections: dict[str, str]) -> str:
-    """A page of titles and what stands under them."""
-    body = "".join(f"<h2>{escape(title)}</h2>{part}" for title, part in sections.items())
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>rankwise demo</title>'
-        "<style>:root{color-scheme:light dark}body{font-family:sans-serif;max-width:60rem;"
-        "margin:auto;padding:1rem}pre{overflow-x:auto}td{padding:.2rem .6rem}</style>"
-        f"<h1>A small ResNet on 8 × 8 digits</h1>{body}</html>"
-    )
-
-
 def show(console: Console, title: str, text: str) -> None:
     """Print a table under its title."""
     console.print(f"\n{title}", style="bold")
     console.print(text, markup=False, highlight=False)
 
 
-def preformatted(text: str) -> str:
-    """Text for a page, as it is."""
-    return f"<pre>{escape(text)}</pre>"
+def write_pages(latest: Run) -> list[Path]:
+    """The pages: all runs side by side, one run in full, and the weights it ended with."""
+    return [
+        write_report(SETTING.out, OUT / "report.html", title="A small ResNet on 8 × 8 digits"),
+        write_report(latest.folder, OUT / "run.html"),
+        write_report(latest.weights, OUT / "weights.html"),
+    ]
 
 
 def main() -> None:
@@ -62,24 +54,16 @@ def main() -> None:
 
     comparison = comparison_table(compare(load_runs(SETTING.out)))
     show(console, "Comparison", comparison)
-    layers = {f"Layers, {run.config.optimizer}": layer_table(run) for run in latest}
-    for title, table in layers.items():
-        show(console, title, table)
-
-    sections = {"Comparison": preformatted(comparison)}
-    sections |= {title: preformatted(table) for title, table in layers.items()}
     for run in latest:
-        title = f"The weights that {run.config.optimizer} ended with"
-        sections[title] = rankwise.probe(run.weights)._repr_html_()
-    report = OUT / "report.html"
-    report.write_text(page(sections), encoding="utf-8")
+        show(console, f"Layers, {run.config.optimizer}", layer_table(run))
 
-    console.print(f"\nWritten: {report}, and for each run in {SETTING.out}:", highlight=False)
-    for path in sorted(latest[0].folder.iterdir()):
-        if not path.name.startswith("."):
-            console.print(f"  {path.relative_to(SETTING.out)}", highlight=False)
-    again = f"Look again with: rankwise probe {latest[0].weights}"
-    console.print(again, highlight=False, soft_wrap=True)
+    console.print("\nWriting the pages …", highlight=False)
+    report, *others = write_pages(latest[0])
+    console.print(f"Written: {report}: open it in a browser.", style="bold", highlight=False)
+    console.print(f"Also {' and '.join(map(str, others))}, and all records in {SETTING.out}.")
+    console.print("Look further with:", highlight=False)
+    for command in (f"watch {SETTING.out}", f"probe {latest[0].weights}"):
+        console.print(f"  rankwise {command}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A plain PyTorch loop with RMSGD, and a curve in TensorBoard for every layer's rate and metrics.
+"""A plain PyTorch loop with RMSGD; in TensorBoard each layer's curves, and figures of all layers.
 
-Needs `pip install 'rankwise[tensorboard]' scikit-learn`; then `tensorboard --logdir runs`.
+Needs `pip install 'rankwise[tensorboard,report]' scikit-learn`; then `tensorboard --logdir runs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.tensorboard import SummaryWriter
 
 import rankwise
-from rankwise.integrations.tensorboard import log_layers
+from rankwise.integrations.images import History
+from rankwise.integrations.tensorboard import log_images, log_layers
 
 EPOCHS = 5
 
@@ -30,6 +31,7 @@ def main() -> None:
         OrderedDict(first=nn.Linear(64, 128), relu=nn.ReLU(), second=nn.Linear(128, 10))
     )
     optimizer = rankwise.RMSGD(network.named_parameters(), lr=0.1, beta=0.9)
+    history = History()
 
     with SummaryWriter("runs") as writer:
         for epoch in range(EPOCHS):
@@ -41,6 +43,8 @@ def main() -> None:
             optimizer.epoch_step()
             log_layers(writer, optimizer, epoch)
             writer.add_scalar("loss", loss, epoch)
+            history.add(optimizer, epoch)
+        log_images(writer, history, EPOCHS - 1)
 
     for layer, rate in optimizer.rates().items():
         print(f"{layer}: {rate:.4f}")

@@ -31,7 +31,9 @@ ORDER = [
     "alignment",
     "changes",
     "show",
+    "figures",
     "diff",
+    "random_weights",
     "probe_result",
     "probe",
     "explain",
@@ -47,6 +49,7 @@ ORDER = [
     "integrations",
     "__init__",
     "lab",
+    "report",
     "cli",
     "__main__",
 ]
@@ -83,6 +86,8 @@ LAB = [
     "live",
     "train",
     "compare",
+    "tables",
+    "correlation",
     "__init__",
 ]
 
@@ -142,14 +147,15 @@ def test_nothing_in_the_lab_imports_what_stands_after_it(path):
 @pytest.mark.parametrize("path", lab_modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_the_lab_uses_public_names_only(path):
     for imported in imports_of(path):
-        assert imported == "__init__" or imported.split(".")[0] == "lab", imported
+        assert imported.split(".")[0] in ("__init__", "figures", "lab"), imported
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "rankwise":
             assert node.attr in rankwise.__all__, node.attr
 
 
 def test_folders_have_no_cycles():
-    for folder in ("files", "show", "integrations", "lab/data", "lab/networks", "lab/tasks", "cli"):
+    folders = ("files", "show", "figures", "integrations", "report", "cli")
+    for folder in (*folders, "lab/data", "lab/networks", "lab/tasks"):
         inside = folder.replace("/", ".") + "."
         graph = {
             path.stem: {

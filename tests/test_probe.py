@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 
 import pytest
 import torch
@@ -242,3 +243,123 @@ def test_the_default_device_does_not_matter():
     with torch.device("meta"):
         found = rankwise.probe(weights)
     assert [layer.quality for layer in found] == [layer.quality for layer in plain]
+
+
+def test_spectra_are_what_the_metrics_rest_on(found):
+    conv = torch.randn(12, 3) @ torch.randn(3, 72)
+    weights = {"conv": (conv + 0.1 * torch.randn(12, 72)).view(12, 8, 3, 3)}
+    layer = rankwise.probe(weights, spectra=True).layers[0]
+    for mode, axis in zip(layer.modes, (1, 0), strict=True):
+        values = rankwise.singular_values(rankwise.unfold(weights["conv"], axis))
+        part = rankwise.evbmf(values, columns=mode.columns)
+        assert mode.spectrum.values == pytest.approx(values)
+        assert mode.spectrum.kept == pytest.approx(part.values)
+        assert mode.spectrum.threshold == pytest.approx(part.threshold)
+        assert len(mode.spectrum.kept) == mode.rank
+
+
+def test_spectra_survive_json_and_stay_out_of_the_frame(tmp_path):
+    kept = rankwise.probe(network(), spectra=True)
+    assert Probe.from_json(kept.to_json()) == kept
+    kept.save(tmp_path / "probe.json")
+    assert Probe.load(tmp_path / "probe.json") == kept
+    assert list(kept.to_frame().columns) == list(rankwise.probe(network()).to_frame().columns)
+
+
+def test_without_spectra_nothing_is_kept_or_written(found):
+    assert all(mode.spectrum is None for layer in found for mode in layer.modes)
+    assert "spectrum" not in found.to_json()
+
+
+@pytest.mark.parametrize(
+    "weights", [torch.zeros(4, 5), torch.eye(6), torch.outer(*torch.rand(2, 9))]
+)
+def test_spectra_of_odd_matrices_are_finite(weights):
+    kept = rankwise.probe({"w": weights}, spectra=True)
+    assert len(kept.layers[0].modes[0].spectrum.values) == min(weights.shape)
+    assert Probe.from_json(kept.to_json()) == kept
+
+
+def test_dead_rows_report_the_threshold_that_was_used():
+    weight = torch.zeros(60, 80)
+    weight[:20] = torch.randn(20, 2) @ torch.randn(2, 80) + 0.1 * torch.randn(20, 80)
+    spectrum = rankwise.probe({"w": weight}, spectra=True).layers[0].modes[0].spectrum
+    living = rankwise.evbmf(rankwise.singular_values(weight[:20]), columns=80)
+    assert len(spectrum.values) == 60
+    assert spectrum.threshold == pytest.approx(living.threshold)
+    assert spectrum.kept == pytest.approx(living.values)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("spectrum",), 3),
+        (("spectrum",), {"values": [1.0]}),
+        (("spectrum", "values"), "12"),
+        (("spectrum", "values"), [None]),
+        (("spectrum", "values"), [float("inf")]),
+        (("spectrum", "values"), [10**400]),
+        (("spectrum", "kept"), [float("nan")]),
+        (("spectrum", "threshold"), "x"),
+        (("rows",), 2.5),
+        (("rows",), -1),
+        (("mode",), 4),
+        (("condition",), 10**400),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
+)
+def test_damaged_spectra_and_modes_are_refused(where, value):
+    data = json.loads(rankwise.probe({"w": torch.randn(4, 5)}, spectra=True).to_json())
+    place = data["layers"][0]["modes"][0]
+    for step in where[:-1]:
+        place = place[step]
+    place[where[-1]] = value
+    with pytest.raises(CheckpointError, match="Not a probe"):
+        Probe.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("lost", ["modes", "quality", "frobenius_norm"])
+def test_a_probed_layer_without_figures_is_refused(found, lost):
+    data = json.loads(found.to_json())
+    del data["layers"][0][lost]
+    with pytest.raises(CheckpointError, match="Not a probe"):
+        Probe.from_json(json.dumps(data))
+
+
+def test_an_exponent_beyond_all_floats_is_refused(found):
+    data = json.loads(found.to_json()) | {"p": 10**400}
+    with pytest.raises(CheckpointError, match="Not a probe"):
+        Probe.from_json(json.dumps(data))
+
+
+def test_plots_say_what_they_show(found):
+    pytest.importorskip("altair")
+    assert found.plot().to_dict()["description"].endswith("of 3 layers, in network order.")
+    assert found.plot("condition").to_dict()["description"].startswith("condition κ of 3 layers")
+    with pytest.raises(rankwise.ArgumentError, match="Expected one of quality"):
+        found.plot("loss")
+
+
+def test_a_spectrum_is_drawn_where_there_is_one(found):
+    pytest.importorskip("altair")
+    with pytest.raises(rankwise.ArgumentError, match="probe with spectra=True"):
+        found.plot_spectrum("0.weight")
+    kept = rankwise.probe(network(), spectra=True)
+    both = kept.plot_spectrum("0.weight").to_dict()
+    assert [part["title"] for part in both["vconcat"]] == [
+        "by output channels",
+        "by input channels",
+    ]
+    assert "vconcat" not in kept.plot_spectrum("2.weight").to_dict()
+    with pytest.raises(rankwise.UnknownLayerError):
+        kept.plot_spectrum("3.weight")
+
+
+def test_a_plot_without_altair_says_what_to_install(found, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("rankwise.figures")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(rankwise, "figures", raising=False)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    for draw in (found.plot, lambda: found.plot_spectrum("0.weight"), found.diff(found).plot):
+        with pytest.raises(rankwise.MissingExtraError, match=r"rankwise\[report\]"):
+            draw()

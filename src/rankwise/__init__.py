@@ -28,7 +28,7 @@ from rankwise.metrics import (
 from rankwise.optimizer import RMSGD
 from rankwise.probe import probe
 from rankwise.probe_result import Probe
-from rankwise.results import LayerMetrics, ModeMetrics, Status
+from rankwise.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
 from rankwise.scheduler import StableRankLR
 from rankwise.spectrum import singular_values
 from rankwise.survey import Progress
@@ -40,6 +40,7 @@ __all__ = [  # noqa: RUF022 - RMSGD is no constant
     "ExchangeError",
     "LayerChange",
     "LayerMetrics",
+    "LayerSpectrum",
     "LowRank",
     "MissingExtraError",
     "ModeMetrics",

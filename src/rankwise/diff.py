@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from rankwise.figures.style import Figure
     from rankwise.results import LayerMetrics
 
 __all__ = ["LayerChange", "ProbeDiff", "compare"]
@@ -82,6 +83,29 @@ class ProbeDiff(Changes):
         table = join(change_lines(self, sort=sort, top=top, width=width))
         verdict = format_verdict(self, width=width)
         return "\n\n".join(part for part in (table, verdict) if part)
+
+    def plot(self, metric: str = "stable_rank") -> Figure:
+        """Every layer's metric before and after, in network order.
+
+        Args:
+            metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction".
+
+        Returns:
+            An Altair chart; `chart.save("changes.png")` writes PNG, SVG, PDF or HTML.
+
+        Raises:
+            ArgumentError: If there is no such metric.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> old = rankwise.probe({"fc.weight": torch.eye(4) + 9})
+            >>> old.diff(old).plot("quality").to_dict()["description"]
+            'quality q of 1 layer before and after, in network order.'
+        """
+        from rankwise.figures import changes  # noqa: PLC0415 - optional, and slow to import
+
+        return changes.change_figure(changes.change_rows(self.changes), metric)
 
     def __str__(self) -> str:
         return self.table()

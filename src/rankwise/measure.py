@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,15 +14,26 @@ from torch import Tensor
 from rankwise import metrics
 from rankwise.errors import NotFiniteError, RankwiseError
 from rankwise.evbmf import LowRank, evbmf, factorise
-from rankwise.results import LayerMetrics, ModeMetrics, Status
+from rankwise.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
 from rankwise.spectrum import Spectrum, Workspace, exact_spectrum, in_float64
 from rankwise.tensors import Weight
 from rankwise.unfold import Modes, Unfolding, kind_of, plan
 
-__all__ = ["measure", "needs_measuring", "unfoldings"]
+__all__ = ["means", "measure", "mode_metrics", "needs_measuring", "rank_caveats", "unfoldings"]
 
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
 _ZERO = "all zeros"
+_AVERAGED = (
+    "rank",
+    "rank_fraction",
+    "stable_rank",
+    "condition",
+    "quality",
+    "noise_fraction",
+    "noise_variance",
+    "spectral_norm",
+    "effective_rank",
+)
 
 
 def unfoldings(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
@@ -36,7 +48,12 @@ def needs_measuring(weight: Weight, modes: Modes) -> bool:
 
 
 def measure(
-    weight: Weight, *, p: float, modes: Modes, workspace: Workspace | None = None
+    weight: Weight,
+    *,
+    p: float,
+    modes: Modes,
+    spectra: bool = False,
+    workspace: Workspace | None = None,
 ) -> LayerMetrics:
     """The row of one weight. Whatever goes wrong with its values becomes the row's status."""
     obstacle = _obstacle(weight, modes)
@@ -44,7 +61,8 @@ def measure(
         return _row(weight, *obstacle)
     try:
         with torch.no_grad():
-            return _measured(weight, weight.load(), p, modes, workspace or Workspace())
+            found = _modes(weight, p, modes, spectra, workspace or Workspace())
+            return _summarised(weight, *found)
     except NotFiniteError as error:
         return _row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
@@ -72,19 +90,21 @@ def _obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
     return None
 
 
-def _measured(
-    weight: Weight, tensor: Tensor, p: float, modes: Modes, workspace: Workspace
-) -> LayerMetrics:
+def _modes(
+    weight: Weight, p: float, modes: Modes, spectra: bool, workspace: Workspace
+) -> tuple[list[ModeMetrics], float]:
+    """The metrics of every unfolding, and the norm that they share."""
     found: list[ModeMetrics] = []
-    norm = 0.0  # the same for every unfolding
+    norm = 0.0
+    tensor = weight.load()
     stored, tensor = tensor.dtype, in_float64(tensor, workspace)
     for unfolding in unfoldings(weight, modes):
         spectrum, part = _factorised(
             tensor.movedim(unfolding.axis, 0), unfolding, stored, workspace
         )
         norm = min(spectrum.norm, sys.float_info.max)
-        found += (_mode(mode, unfolding, spectrum, part, p) for mode in unfolding.modes)
-    return _summarised(weight, found, norm)
+        found += mode_metrics(unfolding, spectrum, part, p=p, spectra=spectra)
+    return found, norm
 
 
 def _factorised(
@@ -100,13 +120,14 @@ def _factorised(
     return whole, evbmf(values, columns=unfolding.columns)
 
 
-def _mode(
-    mode: str, unfolding: Unfolding, spectrum: Spectrum, part: LowRank, p: float
-) -> ModeMetrics:
+def mode_metrics(
+    unfolding: Unfolding, spectrum: Spectrum, part: LowRank, *, p: float, spectra: bool
+) -> list[ModeMetrics]:
+    """The metrics of an unfolding, once for every mode that it serves."""
     s = metrics.stable_rank(part.values, unfolding.rows, p=p)
     kappa = metrics.condition(part.values)
-    return ModeMetrics(
-        mode=mode,
+    found = ModeMetrics(
+        mode=unfolding.modes[0],
         rows=unfolding.rows,
         columns=unfolding.columns,
         rank=part.rank,
@@ -118,22 +139,31 @@ def _mode(
         noise_variance=min(part.noise_variance, sys.float_info.max),
         spectral_norm=float(spectrum.values[0]),
         effective_rank=metrics.effective_rank(spectrum.values),
+        spectrum=_kept(spectrum, part) if spectra else None,
     )
+    return [found, *(dataclasses.replace(found, mode=mode) for mode in unfolding.modes[1:])]
+
+
+def _kept(spectrum: Spectrum, part: LowRank) -> LayerSpectrum:
+    threshold = min(part.threshold, sys.float_info.max)
+    return LayerSpectrum(tuple(spectrum.values.tolist()), tuple(part.values.tolist()), threshold)
+
+
+def means(modes: Sequence[ModeMetrics]) -> dict[str, float]:
+    """A layer's metrics: the means over its unfoldings."""
+    return {
+        name: math.fsum(getattr(mode, name) for mode in modes) / len(modes) for name in _AVERAGED
+    }
 
 
 def _summarised(weight: Weight, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
-    def mean(name: str) -> float:
-        return math.fsum(getattr(mode, name) for mode in modes) / len(modes)
-
-    shared = ("rank", "rank_fraction", "stable_rank", "condition", "quality", "noise_fraction")
-    also = ("noise_variance", "spectral_norm", "effective_rank")
     return _row(
         weight,
         Status.PROBED,
         "; ".join(_caveats(weight, modes, norm)),
         frobenius_norm=norm,
         modes=tuple(modes),
-        **{name: mean(name) for name in (*shared, *also)},
+        **means(modes),
     )
 
 
@@ -142,6 +172,11 @@ def _caveats(weight: Weight, modes: Sequence[ModeMetrics], norm: float) -> Itera
         yield weight.note
     if norm == 0.0:
         yield _ZERO
+    yield from rank_caveats(modes)
+
+
+def rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
+    """What to know of the figures of a layer of such ranks."""
     if max(mode.rank for mode in modes) == 1:
         yield _RANK_ONE
 

@@ -28,6 +28,7 @@ def probe(
     modes: Modes = "both",
     split: bool = False,
     key: str | None = None,
+    spectra: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Probe:
     """Shows what every layer of a network has learned, from its weights alone.
@@ -45,6 +46,7 @@ def probe(
         split: Whether to probe each gate of a recurrent layer, and q, k and v of a stacked
             attention projection, by itself.
         key: The dotted name of the part of a nested checkpoint that holds the weights.
+        spectra: Whether to keep every layer's singular values, for figures and reports.
         progress: Called after each layer.
 
     Returns:
@@ -69,7 +71,14 @@ def probe(
     stored = combine(source.tensors)
     chosen = _filtered(split_stacks(stored) if split else stored, include, exclude)
     mapped = isinstance(target, str | os.PathLike)
-    layers = survey(mark_ties(chosen), p=float(p), modes=modes, progress=progress, mapped=mapped)
+    layers = survey(
+        mark_ties(chosen),
+        p=float(p),
+        modes=modes,
+        spectra=spectra,
+        progress=progress,
+        mapped=mapped,
+    )
     return Probe(source.source, tuple(layers), float(p), source.notes)
 
 

@@ -19,6 +19,7 @@ from rankwise.errors import (
 )
 from rankwise.files.printable import printable
 from rankwise.metrics import network_quality
+from rankwise.random_weights import random_layers
 from rankwise.results import LayerMetrics, Status
 from rankwise.show.columns import wrap
 from rankwise.show.html import layers_html
@@ -28,12 +29,16 @@ from rankwise.show.table import format_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rankwise.figures.style import Figure
+
 __all__ = ["Probe"]
 
 _FORMAT = "rankwise-probe"
 _VERSION = 1
 # Rows that stand for numbers which another row counts already.
 _COUNTED_ELSEWHERE = (Status.MERGED, Status.TIED)
+# What reading a file of another kind, or a damaged one, ends in.
+_DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,77 @@ class Probe:
             )
         return compare(self.layers, other.layers)
 
+    def at_random(self, seed: int = 0) -> Probe:
+        """The same layers with freshly drawn Gaussian weights of the same shapes and norms.
+
+        It is what a random initialisation would show, to hold the layers against. Nothing is read
+        again: the metrics of random weights depend on the shapes alone.
+
+        Args:
+            seed: Of the draw.
+
+        Raises:
+            ArgumentError: If the seed is negative.
+
+        Example:
+            >>> import torch, rankwise
+            >>> found = rankwise.probe({"fc.weight": torch.eye(40) + 9})
+            >>> found.layers[0].rank, found.at_random().layers[0].rank
+            (1.0, 0.0)
+        """
+        drawn = random_layers(self.layers, p=self.p, seed=seed)
+        return Probe(f"{self.source} with random weights", tuple(drawn), self.p)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """The layers in network order, beside what random weights would show.
+
+        Args:
+            metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction";
+                None for all of them, one below the other.
+
+        Returns:
+            An Altair chart; `chart.save("layers.png")` writes PNG, SVG, PDF or HTML.
+
+        Raises:
+            ArgumentError: If there is no such metric.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> figure = rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality")
+            >>> figure.to_dict()["description"]
+            'quality q of 1 layer, in network order.'
+        """
+        from rankwise.figures import layers  # noqa: PLC0415 - optional, and slow to import
+
+        rows = layers.layer_rows(self.layers, self.at_random().layers)
+        return layers.layers_figure(rows) if metric is None else layers.layer_figure(rows, metric)
+
+    def plot_spectrum(self, layer: str) -> Figure:
+        """A layer's singular values: what was kept, what is noise, and where the line lies.
+
+        Args:
+            layer: The layer's name. The probe must have been taken with `spectra=True`.
+
+        Returns:
+            An Altair chart, with one below the other where the layer has two unfoldings.
+
+        Raises:
+            UnknownLayerError: If there is no such layer.
+            ArgumentError: If the probe holds no singular values of it.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9}, spectra=True)
+            >>> found.plot_spectrum("fc.weight").to_dict()["description"]
+            'Singular values of a layer, largest first: those kept, and those taken for noise.'
+        """
+        from rankwise.figures import spectrum  # noqa: PLC0415 - optional, and slow to import
+
+        alone = Probe(self.source, (self[layer],), self.p)
+        return spectrum.spectra_figure(spectrum.spectrum_rows(alone, alone.at_random()))
+
     def to_frame(self) -> pd.DataFrame:
         """A pandas DataFrame with a row for every tensor.
 
@@ -182,7 +258,7 @@ class Probe:
             if not all(isinstance(text, str) for text in (source, *notes)):
                 raise TypeError("source and notes must be texts")
             return cls(source, layers, float(p), tuple(notes))
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except _DAMAGED as error:
             raise CheckpointError(
                 f"Not a probe saved by this version of rankwise: {type(error).__name__}: {error}"
             ) from error

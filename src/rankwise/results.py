@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
-__all__ = ["LayerMetrics", "ModeMetrics", "Status"]
+__all__ = ["LayerMetrics", "LayerSpectrum", "ModeMetrics", "Status"]
 
 
 class Status(str, Enum):
@@ -38,6 +38,48 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LayerSpectrum:
+    """The singular values behind the metrics of one unfolding.
+
+    Attributes:
+        values: All singular values of W, descending.
+        kept: d_i, descending: the shrunk singular values of the low-rank part.
+        threshold: √(Mσ²x̄): what EVBMF kept lay above it. Where rows are dead, or structure is as
+            fine as rounding, it is that of the living rows, or of the values beside rounding.
+
+    Example:
+        >>> import torch, rankwise
+        >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9}, spectra=True)
+        >>> [round(value, 3) for value in found.layers[0].modes[0].spectrum.values]
+        [37.0, 1.0, 1.0, 1.0]
+    """
+
+    values: tuple[float, ...]
+    kept: tuple[float, ...]
+    threshold: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spectrum as plain types."""
+        return {
+            "values": list(self.values),
+            "kept": list(self.kept),
+            "threshold": self.threshold,
+        }
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> LayerSpectrum:
+        """The inverse of `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: Where the row does not describe a spectrum.
+        """
+        values, kept = (
+            [_number(v, "a singular value") for v in row[k]] for k in ("values", "kept")
+        )
+        return cls(tuple(values), tuple(kept), _number(row["threshold"], "threshold"))
+
+
+@dataclass(frozen=True, slots=True)
 class ModeMetrics:
     """The metrics of one unfolding of a weight (METHOD §1–3); all figures are Python floats.
 
@@ -54,6 +96,7 @@ class ModeMetrics:
         noise_variance: σ² of the noise.
         spectral_norm: The largest singular value of W.
         effective_rank: exp of the entropy of W's singular values.
+        spectrum: The singular values, where the probe was asked to keep them.
 
     Example:
         >>> import torch, rankwise
@@ -74,6 +117,30 @@ class ModeMetrics:
     noise_variance: float
     spectral_norm: float
     effective_rank: float
+    spectrum: LayerSpectrum | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The metrics as plain types; a spectrum only where there is one."""
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.spectrum is None:
+            del row["spectrum"]
+        else:
+            row["spectrum"] = self.spectrum.to_dict()
+        return row
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> ModeMetrics:
+        """The inverse of `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: Where the row does not describe an unfolding.
+        """
+        _check(row, ("mode",), str)
+        _check(row, _MODE_FIGURES, (int, float))
+        _ = whole(row["rows"]), whole(row["columns"]), whole(row["rank"])
+        spectrum = row.get("spectrum")
+        given = None if spectrum is None else LayerSpectrum.from_dict(spectrum)
+        return cls(**{**row, "spectrum": given})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +216,10 @@ class LayerMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain types, ready for JSON."""
-        row = asdict(self)
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
         row["status"] = self.status.value
         row["shape"] = list(self.shape)
-        row["modes"] = [asdict(mode) for mode in self.modes]
+        row["modes"] = [mode.to_dict() for mode in self.modes]
         return row
 
     @classmethod
@@ -166,11 +233,13 @@ class LayerMetrics:
         known["status"] = Status(known["status"])
         known["shape"] = tuple(whole(side) for side in known["shape"])
         known["parameters"] = whole(known["parameters"])
-        known["modes"] = tuple(ModeMetrics(**mode) for mode in known.get("modes", ()))
+        known["modes"] = tuple(ModeMetrics.from_dict(mode) for mode in known.get("modes", ()))
         _check(known, ("name", "kind", "dtype", "reason"), str)
         _check(known, _FIGURES, (int, float, type(None)))
-        for mode in known["modes"]:
-            _check(asdict(mode), _MODE_FIGURES, (int, float))
+        if known["status"] is Status.PROBED:
+            if not known["modes"]:
+                raise ValueError("a probed layer must have unfoldings")
+            _check({name: known.get(name) for name in _FIGURES}, _FIGURES, (int, float))
         return cls(**known)
 
 
@@ -186,10 +255,21 @@ def _check(row: dict[str, Any], names: Sequence[str], types: type | tuple[type, 
         value = row.get(name)
         if name in row and not isinstance(value, types):
             raise TypeError(f"{name} can't be {value!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{name} can't be {value!r}")
+        if isinstance(value, int | float):
+            _number(value, name)
+
+
+def _number(value: object, name: str) -> float:
+    """A number that a float holds, as one; else an error."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} can't be {value!r}")
+    if not abs(value) <= sys.float_info.max:  # not `>`, which a NaN would pass by
+        raise ValueError(f"{name} can't be {value!r}")
+    return float(value)
 
 
 _TEXTS = ("mode", "name", "kind", "dtype", "status", "reason", "shape", "parameters", "modes")
 _FIGURES = tuple(field.name for field in fields(LayerMetrics) if field.name not in _TEXTS)
-_MODE_FIGURES = tuple(field.name for field in fields(ModeMetrics) if field.name not in _TEXTS)
+_MODE_FIGURES = tuple(
+    field.name for field in fields(ModeMetrics) if field.name not in (*_TEXTS, "spectrum")
+)

@@ -51,10 +51,14 @@ def survey(
     *,
     p: float,
     modes: Modes,
+    spectra: bool = False,
     progress: Callable[[Progress], None] | None = None,
     mapped: bool = False,
 ) -> list[LayerMetrics]:
-    """The rows of many weights, in their order; `mapped` ones are pages of a file."""
+    """The rows of many weights, in their order; `mapped` ones are pages of a file.
+
+    Their singular values are kept where `spectra` says so.
+    """
     loading = threading.Lock()  # readers need not be thread-safe, and mapped files load in no time
     own = threading.local()  # each thread's workspace, gone with the probe
 
@@ -68,7 +72,7 @@ def survey(
             return loaded[0]
 
         locked = dataclasses.replace(weight, load=load)
-        row = measure(locked, p=p, modes=modes, workspace=own.workspace)
+        row = measure(locked, p=p, modes=modes, spectra=spectra, workspace=own.workspace)
         if mapped and loaded:
             release(loaded[0])
             if loaded[0].nbytes > _WORTH_TRIMMING:

@@ -205,3 +205,19 @@ def test_interrupt_exits_130(run, checkpoint, monkeypatch):
 
     monkeypatch.setattr("rankwise.cli.loading.probe", interrupted)
     assert run("probe", checkpoint).exit_code == 130
+
+
+def test_spectra_go_to_the_json_where_asked_for(run, checkpoint, tmp_path):
+    out = tmp_path / "probe.json"
+    assert run("probe", checkpoint, "--spectra", "--json", out).exit_code == 0
+    modes = json.loads(out.read_text())["layers"][0]["modes"]
+    assert [len(mode["spectrum"]["values"]) for mode in modes] == [4, 8]
+    assert "spectrum" not in run("probe", checkpoint, "--json", "-").stdout
+    csv_text = run("probe", checkpoint, "--spectra", "--csv", "-").stdout
+    assert csv_text == run("probe", checkpoint, "--csv", "-").stdout
+
+
+def test_spectra_of_a_saved_probe_can_not_be_had_any_more(run, saved):
+    result = run("probe", saved, "--spectra")
+    assert result.exit_code == 1
+    assert "--spectra" in result.stderr

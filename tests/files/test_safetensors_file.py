@@ -143,3 +143,29 @@ def test_without_the_package_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(MissingExtraError, match=r"rankwise\[safetensors\]"):
         open_weights(tmp_path / "w")
+
+
+def test_layers_come_in_the_order_that_the_file_tells(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    names = ["stem", "block.2", "block.10", "head"]
+    tensors = {name: torch.zeros(2) for name in names}
+    path = tmp_path / "ordered.safetensors"
+    save_file(tensors, path, metadata={"order": json.dumps(names)})
+    assert [weight.name for weight in open_weights(path).tensors] == names
+
+
+@pytest.mark.parametrize("order", ["no json", "[1]", '["stem"]', "[[" * 9_000])
+def test_an_order_that_does_not_fit_is_left_aside_and_numbers_count(
+    tmp_path: Path, order: str
+) -> None:
+    from safetensors.torch import save_file
+
+    names = ["block.2", "block.10", "block.010", "counter", f"x{'9' * 5_000}"]
+    tensors = {name: torch.zeros(2) for name in names}
+    tensors["counter"] = torch.zeros(2, dtype=torch.int64)
+    path = tmp_path / "sorted.safetensors"
+    save_file(tensors, path, metadata={"order": order})
+    found = [weight.name for weight in open_weights(path).tensors]
+    assert found.index("block.2") == 0
+    assert sorted(found) == sorted(names)

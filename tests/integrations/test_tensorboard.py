@@ -1,11 +1,17 @@
+import io
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.nn.functional import cross_entropy
 from torch.utils.tensorboard import SummaryWriter
 
 from rankwise import RMSGD, StableRankLR, TargetError, layer_groups
-from rankwise.integrations.tensorboard import log_layers
+from rankwise.integrations import tensorboard
+from rankwise.integrations.images import History
+from rankwise.integrations.tensorboard import log_images, log_layers
 
 
 def read(folder):
@@ -66,3 +72,24 @@ def test_before_the_first_epochs_end_there_are_rates_only(network, tmp_path):
 def test_another_optimizer_is_refused(network):
     with pytest.raises(TargetError, match="Expected an RMSGD or a StableRankLR, got SGD"):
         log_layers(None, torch.optim.SGD(network().parameters()), 0)
+
+
+def test_the_figures_are_written_as_images(network, batches, tmp_path, monkeypatch):
+    model, history = network(), History()
+    optimizer = RMSGD(model.named_parameters(), lr=0.05)
+    train(model, batches, optimizer)
+    optimizer.epoch_step()
+    history.add(optimizer, 7)
+    image = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
+    # Figures have tests of their own, and take long.
+    monkeypatch.setattr(History, "figures", lambda self: {"layers": image, "rates": 255 - image})
+    monkeypatch.setattr(tensorboard, "pixels", lambda figure: figure)
+    with SummaryWriter(tmp_path) as writer:
+        log_images(writer, history, 7, prefix="generator/")
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    for name, expected in history.figures().items():
+        (event,) = events.Images(f"generator/figures/{name}")
+        assert event.step == 7
+        with Image.open(io.BytesIO(event.encoded_image_string)) as written:
+            assert np.array_equal(np.asarray(written), expected)

@@ -11,6 +11,7 @@ from transformers import (
 )
 
 from rankwise import ArgumentError, StableRankLR, layer_groups
+from rankwise.integrations.images import History
 from rankwise.integrations.transformers import EpochStep, no_decay, rmsgd
 
 EPOCHS = 3
@@ -230,3 +231,18 @@ def test_a_scheduler_is_logged_as_well(make):
     trainer.add_callback(EpochStep(log=trainer.log))
     trainer.train()
     assert len([entry for entry in trainer.state.log_history if "Q" in entry]) == EPOCHS
+
+
+def test_a_callback_after_ours_can_draw_images(make):
+    history, steps = History(), []
+
+    class Images(TrainerCallback):
+        def on_epoch_end(self, args, state, control, *, optimizer, **_):
+            history.add(optimizer, round(state.epoch))
+            steps.append((state.global_step, [row["rate"] for row in history.rows()[-2:]]))
+
+    trainer = trained(make(callbacks=[EpochStep(), Images()]))
+    assert [row["epoch"] for row in history.rows()] == [1, 1, 2, 2, 3, 3]
+    assert [step for step, _ in steps] == [4, 8, 12]
+    weights = {layer: rates(trainer)[layer] for layer in ("hidden", "out")}
+    assert steps[-1][1] == list(weights.values())

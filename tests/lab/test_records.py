@@ -200,3 +200,23 @@ def test_all_runs_of_a_folder(tmp_path):
     assert {run.config.seed for run in found} == {0, 1, 2}
     assert [run.folder.name for run in found] == sorted(run.folder.name for run in found)
     assert load_runs(tmp_path / "nowhere") == []
+
+
+def test_a_run_draws_its_figures(tmp_path):
+    pytest.importorskip("altair")
+    run = written(tmp_path, [epoch(1), epoch(2, value=0.75)]).read()
+    assert run.plot_progress().to_dict()["encoding"]["y"]["title"] == "accuracy"
+    assert run.plot_progress("loss", across="seconds").to_dict()["encoding"]["y"]["title"] == "loss"
+    for figure in (run.plot_heat_map("rate"), run.plot_rates(), run.plot_trajectories()):
+        assert [row["layer"] for row in figure.data.values] == ["conv", "fc", "conv", "fc"]
+    assert [row["quality"] for row in run.plot_quality().data.values] == [0.4, 0.4]
+    assert {row["part"] for row in run.plot_time().data.values} == {"data", "step"}
+
+
+def test_without_altair_it_says_what_to_install(tmp_path, monkeypatch):
+    run = written(tmp_path, [epoch(1)]).read()
+    for name in [name for name in sys.modules if name.startswith("rankwise.figures")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[report\]'"):
+        run.plot_rates()

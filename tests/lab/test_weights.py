@@ -67,3 +67,10 @@ def test_without_safetensors_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[lab\]'"):
         save_weights(tmp_path / "w.safetensors", {"": {}})
+
+
+def test_a_probe_of_the_file_has_the_layers_in_the_networks_order(tmp_path):
+    network = nn.ModuleDict({"stem": nn.Linear(4, 4), "body": nn.Linear(4, 4)})
+    save_weights(tmp_path / "w.safetensors", {"": network.state_dict()})
+    found = rankwise.probe(tmp_path / "w.safetensors")
+    assert [layer.name for layer in found.layers] == list(network.state_dict())

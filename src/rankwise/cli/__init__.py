@@ -1,4 +1,4 @@
-"""The command line: `rankwise probe`, `diff`, `explain`, `train`."""
+"""The command line: `rankwise probe`, `diff`, `explain`, `report`, `train`, `watch`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rankwise.cli.diff import DIFF_EXAMPLES, diff
 from rankwise.cli.explain import EXPLAIN_EXAMPLES, explain
 from rankwise.cli.guard import Guarded, exit_code
 from rankwise.cli.probe import PROBE_EXAMPLES, probe
+from rankwise.cli.report import REPORT_EXAMPLES, report
 from rankwise.cli.train import TRAIN_EXAMPLES, train_command
+from rankwise.cli.watch import WATCH_EXAMPLES, watch
 
 __all__ = ["app", "run"]
 
@@ -20,7 +22,9 @@ Examples:
   rankwise probe model.safetensors
   rankwise diff before.pt after.pt
   rankwise explain stable_rank
+  rankwise report model.safetensors
   rankwise train --network resnet18 --data cifar10 --trials 5
+  rankwise watch runs
 """
 
 app = typer.Typer(
@@ -36,7 +40,9 @@ app = typer.Typer(
 app.command(epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
+app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=TRAIN_EXAMPLES)(train_command())
+app.command(epilog=WATCH_EXAMPLES)(watch)
 
 
 def _print_version(wanted: bool) -> None:

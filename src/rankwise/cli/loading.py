@@ -28,6 +28,7 @@ class ProbeOptions:
     modes: str | None = None
     split: bool = False
     key: str | None = None
+    spectra: bool = False
 
     @property
     def given(self) -> list[str]:
@@ -64,5 +65,6 @@ def load(path: Path, options: ProbeOptions) -> Probe:
             modes=cast("Modes", options.modes or "both"),
             split=options.split,
             key=options.key,
+            spectra=options.spectra,
             progress=progress,
         )

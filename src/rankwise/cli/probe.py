@@ -100,6 +100,10 @@ def probe(
         str | None,
         typer.Option(metavar="KEY", help="Which part of a nested checkpoint to probe."),
     ] = None,
+    spectra: Annotated[
+        bool,
+        typer.Option("--spectra", help="Keep every layer's singular values in the JSON."),
+    ] = False,
     show_all: Annotated[
         bool, typer.Option("--all", help="List each skipped tensor, and each caveat.")
     ] = False,
@@ -112,7 +116,7 @@ def probe(
     if parquet is not None:
         _check_parquet_target(parquet)
     options = ProbeOptions(
-        tuple(include or ()), tuple(exclude or ()), p, modes and modes.value, split, key
+        tuple(include or ()), tuple(exclude or ()), p, modes and modes.value, split, key, spectra
     )
     found = load(path, options)
     if json is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -96,9 +98,8 @@ def _safe_open() -> Callable[..., Any]:
 
 def _entries(path: Path) -> list[_Entry]:
     header, room = _header(path)
-    entries = [
-        _entry(path, name, value) for name, value in header.items() if name != "__metadata__"
-    ]
+    metadata = header.pop("__metadata__", None)
+    entries = [_entry(path, name, header[name]) for name in _in_order(header, metadata)]
     free = 0
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.end > room:
@@ -112,6 +113,40 @@ def _entries(path: Path) -> list[_Entry]:
             )
         free = entry.end
     return entries
+
+
+def _in_order(header: dict[str, object], metadata: object) -> list[str]:
+    """The tensors' names in the network's order, as far as the file tells.
+
+    The format's writer sorts by type, then by name. A file may say in which order its tensors were
+    given, as those of the lab do; else at least numbers are put right, which by name go 1, 10, 2.
+    """
+    match metadata:
+        case {"order": str(text)} if (order := _names(text)) and set(order) == set(header):
+            return list(dict.fromkeys(order))
+    types: dict[str, list[str]] = {}
+    for name, value in header.items():
+        types.setdefault(str(value.get("dtype") if isinstance(value, dict) else ""), []).append(
+            name
+        )
+    by_name = all(names == sorted(names) for names in types.values())
+    return sorted(header, key=_by_number) if by_name else list(header)
+
+
+def _names(text: str) -> list[str] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(found, list) and all(isinstance(name, str) for name in found)
+    return found if whole else None
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """A key that sorts layer2 before layer10."""
+    parts = re.split(r"0*([0-9]+)", name)
+    # Of two numbers the one with more digits is larger; int() would refuse very long ones.
+    return [(len(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
 
 
 def _header(path: Path) -> tuple[dict[str, object], int]:

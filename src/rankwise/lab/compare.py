@@ -29,6 +29,7 @@ class Comparison:
         best: The best epoch's score of each trial that finished.
         quality: The last epoch's Q of each trial, where known.
         seconds: Of training an epoch, mean over epochs, of each trial.
+        runs: Those that it is of, finished or not.
     """
 
     setting: str
@@ -38,6 +39,22 @@ class Comparison:
     best: tuple[float, ...]
     quality: tuple[float, ...]
     seconds: tuple[float, ...]
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def finished(self) -> tuple[Run, ...]:
+        """The runs that the values are of."""
+        return tuple(run for run in self.runs if _is_scored(run, self.score))
+
+    @property
+    def unfinished(self) -> int:
+        """How many runs go on still, or were broken off."""
+        return sum(run.status == "unfinished" for run in self.runs)
+
+    @property
+    def falling(self) -> bool:
+        """Whether less is better."""
+        return self.score in _FALLING
 
     @property
     def mean(self) -> float | None:
@@ -73,7 +90,7 @@ def compare(runs: Iterable[Run]) -> list[Comparison]:
 def _order(found: Comparison) -> tuple[bool, str, float]:
     if found.mean is None:
         return True, found.score, 0.0
-    return False, found.score, found.mean if found.score in _FALLING else -found.mean
+    return False, found.score, found.mean if found.falling else -found.mean
 
 
 def _settings(runs: Sequence[Run]) -> list[str]:
@@ -106,8 +123,7 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
     score = next(
         (s for s in _SCORES if any(s in run.last.get("test", {}) for run in runs)), "accuracy"
     )
-    # A finished run may have no score either: a perplexity can be beyond all numbers.
-    over = [run for run in runs if run.status == "finished" and _score(run.last, score) is not None]
+    over = [run for run in runs if _is_scored(run, score)]
     pick = min if score in _FALLING else max
     return Comparison(
         setting,
@@ -117,7 +133,13 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
         tuple(pick(_scores(run, score)) for run in over),
         tuple(run.last["quality"] for run in over if run.last["quality"] is not None),
         tuple(run.last["seconds"]["trained"] / len(run.epochs) for run in over),
+        tuple(runs),
     )
+
+
+def _is_scored(run: Run, score: str) -> bool:
+    """Whether a run counts: a finished one may have no score, a perplexity beyond all numbers."""
+    return run.status == "finished" and _score(run.last, score) is not None
 
 
 def _scores(run: Run, score: str) -> list[float]:

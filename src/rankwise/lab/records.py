@@ -24,6 +24,7 @@ from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.errors import RunError
 
 if TYPE_CHECKING:
+    import altair as alt
     import pandas as pd
 
 __all__ = ["Run", "RunFolder", "is_run", "load_run", "load_runs"]
@@ -97,6 +98,79 @@ class Run:
         except ImportError:
             raise rankwise.MissingExtraError("pandas", "frame", "A DataFrame") from None
         return pd.json_normalize(list(self.epochs))
+
+    def plot_progress(self, score: str | None = None, *, across: str = "epoch") -> alt.Chart:
+        """A loss or a score on the training and the test set.
+
+        Args:
+            score: "loss", "accuracy", …; the test set's score by default.
+            across: "epoch", or "seconds" of training.
+
+        Raises:
+            MissingExtraError: Without altair, as all that plots.
+
+        Example:
+            >>> from rankwise.lab import load_run
+            >>> run = load_run("runs/resnet20-digits-rmsgd-1a2b3c4d-seed0")  # doctest: +SKIP
+            >>> run.plot_progress("loss").save("loss.svg")  # doctest: +SKIP
+        """
+        from rankwise.figures import progress, run_rows  # noqa: PLC0415
+
+        wanted = run_rows.main_score(self.epochs) if score is None else score
+        return progress.progress_figure(run_rows.epoch_rows(self.epochs), wanted, across=across)
+
+    def plot_heat_map(self, metric: str = "quality") -> alt.LayerChart:
+        """A metric of every layer over epochs, as colour: the paper's Fig. 1b.
+
+        Args:
+            metric: "quality", "stable_rank", "condition", "rank" or "rate".
+
+        Example:
+            >>> run.plot_heat_map("rate").save("rates.png")  # doctest: +SKIP
+        """
+        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+
+        return evolution.heat_map(run_rows.layer_rows(self.layers()), metric)
+
+    def plot_rates(self) -> alt.LayerChart:
+        """The learning rate of every layer over epochs, darker with depth.
+
+        Example:
+            >>> run.plot_rates().save("rates.pdf")  # doctest: +SKIP
+        """
+        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+
+        return evolution.rate_figure(run_rows.layer_rows(self.layers()))
+
+    def plot_trajectories(self) -> alt.LayerChart:
+        """The path of every layer through stable rank and condition.
+
+        Example:
+            >>> run.plot_trajectories().save("paths.svg")  # doctest: +SKIP
+        """
+        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+
+        return evolution.trajectory_figure(run_rows.layer_rows(self.layers()))
+
+    def plot_quality(self) -> alt.Chart:
+        """Network quality Q over epochs.
+
+        Example:
+            >>> run.plot_quality().save("quality.svg")  # doctest: +SKIP
+        """
+        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+
+        return evolution.quality_figure(run_rows.quality_rows(self.epochs))
+
+    def plot_time(self) -> alt.Chart:
+        """Where every epoch's seconds went: data, steps, probes, evaluation, saving.
+
+        Example:
+            >>> run.plot_time().save("time.svg")  # doctest: +SKIP
+        """
+        from rankwise.figures import progress, run_rows  # noqa: PLC0415
+
+        return progress.time_figure(run_rows.time_rows(self.epochs))
 
 
 class RunFolder:

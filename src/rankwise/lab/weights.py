@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,4 +29,5 @@ def save_weights(path: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
         for part, weights in parts.items()
         for name, value in weights.items()
     }
-    write(path, save(named))
+    # The format sorts its tensors by name; this keeps the network's own order.
+    write(path, save(named, metadata={"order": json.dumps(list(named))}))

@@ -1,0 +1,114 @@
+"""What a run gains and what it costs: losses and scores by epoch or by time, and seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from rankwise.errors import ArgumentError
+from rankwise.figures.evolution import across_axis, epoch_axis, value_axis
+from rankwise.figures.run_rows import PARTS
+from rankwise.figures.style import CATEGORIES, Rows, chart, finished
+
+__all__ = ["progress_figure", "time_figure"]
+
+SHARES = ("accuracy", "top5")  # shown in percent
+HUGE = 100  # losses that differ by more than this factor are drawn on a log scale
+SETS = ("train", "test")
+
+
+def progress_figure(
+    rows: Rows, score: str, *, name: str = "epochs", across: str = "epoch"
+) -> alt.Chart:
+    """A loss or a score from epoch to epoch, on the training and on the test set.
+
+    Args:
+        rows: run, epoch, seconds, set, score and value. The runs are told apart by colour where
+            there are several, the sets where there is one.
+        score: Which score: "loss", "accuracy", "perplexity", ….
+        name: What a page calls the rows.
+        across: "epoch" or "seconds" of training.
+
+    Raises:
+        ArgumentError: If `across` is neither.
+    """
+    if across not in ("epoch", "seconds"):
+        raise ArgumentError(f'across should be "epoch" or "seconds", got {across!r}.')
+    rows = list(rows)
+    shown = [row for row in rows if row["score"] == score]
+    runs = {row.get("run", "") for row in shown}
+    scale, form = _scale(shown, score), "%" if score in SHARES else "~g"
+    figure = (
+        chart(name, height=240)
+        .transform_filter(alt.FieldEqualPredicate(field="score", equal=score))
+        .mark_line(point=alt.OverlayMarkDef(size=14))
+        .encode(
+            across_axis(across),
+            alt.Y("value:Q", title=score, scale=scale, axis=value_axis(scale, form)),
+            *_told_apart(several=len(runs) > 1),
+            tooltip=_tooltip(score, several=len(runs) > 1),
+        )
+    )
+    sets = " and ".join(part for part in SETS if any(row["set"] == part for row in shown))
+    many = f" of {len(runs)} runs" if len(runs) > 1 else ""
+    description = f"{score.capitalize()}{many} on the {sets or 'test'} set by {across}."
+    return finished(figure, rows, description)
+
+
+def time_figure(rows: Rows, *, name: str = "time") -> alt.Chart:
+    """Where every epoch's seconds went: data, steps, probes, evaluation, saving.
+
+    Args:
+        rows: epoch, part and seconds.
+        name: What a page calls the rows.
+    """
+    colours = alt.Scale(domain=list(PARTS), range=list(CATEGORIES[: len(PARTS)]))
+    figure = (
+        chart(name)
+        .mark_bar(aria=False)
+        .encode(
+            epoch_axis(),
+            alt.Y("seconds:Q", title="seconds"),
+            alt.Color("part:N", title=None, scale=colours, legend=alt.Legend(columns=len(PARTS))),
+            tooltip=[
+                alt.Tooltip("epoch:O", title="epoch"),
+                alt.Tooltip("part:N", title="part"),
+                alt.Tooltip("seconds:Q", title="seconds", format=".3~g"),
+            ],
+        )
+    )
+    description = "Bars of each epoch's seconds, by what they were spent on."
+    return finished(figure, rows, description)
+
+
+def _told_apart(*, several: bool) -> list[Any]:
+    if not several:
+        colours = alt.Scale(domain=list(SETS), range=[CATEGORIES[1], CATEGORIES[0]])
+        return [alt.Color("set:N", title=None, scale=colours)]
+    dashes = alt.Scale(domain=list(SETS), range=[[3, 3], [1, 0]])
+    faint = alt.Scale(domain=list(SETS), range=[0.5, 1.0])
+    return [
+        alt.Color("run:N", title=None, legend=alt.Legend(columns=1, labelLimit=320)),
+        alt.StrokeDash("set:N", title=None, scale=dashes),
+        alt.Opacity("set:N", scale=faint, legend=None),
+    ]
+
+
+def _scale(rows: list[Any], score: str) -> alt.Scale:
+    """Linear, but for what falls by orders of magnitude."""
+    values = [row["value"] for row in rows]
+    falls = score not in SHARES and values and min(values) > 0
+    if falls and max(values) > HUGE * min(values):
+        return alt.Scale(type="log")
+    return alt.Scale(zero=score == "loss")
+
+
+def _tooltip(score: str, *, several: bool) -> list[alt.Tooltip]:
+    return [
+        *([alt.Tooltip("run:N", title="run")] if several else []),
+        alt.Tooltip("set:N", title="set"),
+        alt.Tooltip("epoch:O", title="epoch"),
+        alt.Tooltip("seconds:Q", title="seconds of training", format=".3~s"),
+        alt.Tooltip("value:Q", title=score, format=".2%" if score in SHARES else ".4~g"),
+    ]

@@ -1,0 +1,1 @@
+"""Reports: a checkpoint, several, a run or a study as one page; and a page to watch runs live."""

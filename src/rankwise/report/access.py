@@ -1,0 +1,116 @@
+"""Who may look: checks of host, method and token around a web application, and safe headers.
+
+The host's name is checked because a page of another site can make a browser ask for its own name
+at our address (DNS rebinding). Beyond this machine a token is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["LOOPBACK", "Access", "is_loopback"]
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound to
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]]+))(?::\d*)?")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that is bound to this host."""
+    return host.lower() in LOOPBACK
+
+
+class Access:
+    """The wrapper.
+
+    Args:
+        app: What answers those who may look.
+        host: What the server is bound to. A browser must ask for this name or one of this
+            machine's own; for any name where the server is bound to all of its addresses.
+        token: What has to be given with every request; None where nothing has to.
+        headers: Sent with every answer that does not set them itself.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, host: str, token: str | None, headers: Mapping[str, str]
+    ) -> None:
+        self.app = app
+        self.hosts = None if host in _EVERYWHERE else LOOPBACK | {host.lower()}
+        self.token = token
+        self.headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self._answer(Request(scope)) or self.app
+        await answer(scope, receive, send_with_headers)
+
+    def _answer(self, request: Request) -> Response | None:
+        """What to say instead of the application; None where it may speak."""
+        if self.hosts is not None and _host(request) not in self.hosts:
+            return PlainTextResponse(
+                "This server answers only to the name it listens on, such as localhost.", 421
+            )
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("This server can only be read.", 405, {"Allow": "GET, HEAD"})
+        if self.token is None:
+            return None
+        if self._is_right(request.query_params.get("token", "")):
+            return self._welcome(request)
+        if self._is_right(_bearer(request)) or self._is_right(
+            request.cookies.get(_cookie(request), "")
+        ):
+            return None
+        return PlainTextResponse(
+            "A token is needed: open the address that `rankwise watch` has printed, or send the "
+            'token in the header "Authorization: Bearer".',
+            401,
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+    def _is_right(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), (self.token or "").encode())
+
+    def _welcome(self, request: Request) -> Response:
+        """Keep the token in a cookie, and lead to the address without it."""
+        kept = [(k, v) for k, v in request.query_params.multi_items() if k != "token"]
+        path = "/" + quote(request.url.path.lstrip("/"), safe="/%")  # "//name" would lead elsewhere
+        address = path + (f"?{urlencode(kept)}" if kept else "")
+        answer = RedirectResponse(address, 303)
+        answer.set_cookie(_cookie(request), self.token or "", httponly=True, samesite="strict")
+        return answer
+
+
+def _host(request: Request) -> str:
+    """The name that was asked for, without its port; "" for what is no name."""
+    found = _HOST.fullmatch(request.headers.get("host", "").lower())
+    return (found[1] or found[2]) if found else ""
+
+
+def _bearer(request: Request) -> str:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def _cookie(request: Request) -> str:
+    """Cookies are shared by all ports of a host, and each server has a token of its own."""
+    server = request.scope.get("server") or ("", 0)
+    return f"rankwise-{server[1]}"

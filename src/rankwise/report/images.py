@@ -1,0 +1,35 @@
+"""The figures of a page as image files, without a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rankwise.report.page import Page, Picture
+
+__all__ = ["IMAGE_FORMATS", "write_images"]
+
+IMAGE_FORMATS = ("png", "svg", "pdf")
+
+
+def write_images(page: Page, folder: Path, form: str) -> list[Path]:
+    """Write every figure into a folder, numbered and named by its title.
+
+    Args:
+        page: The page.
+        folder: Where to; made if need be.
+        form: One of `IMAGE_FORMATS`.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = [i for s in page.sections for i in s.items if isinstance(i, Picture)]
+    written = []
+    for number, picture in enumerate(pictures, 1):
+        name = re.sub(r"[^a-z0-9]+", "-", picture.title.lower()).strip("-")[:60]
+        path = folder / f"{number:02d}-{name}.{form}"
+        scale = 2 if form == "png" else 1
+        picture.figure.properties(title=picture.title).save(path, format=form, scale_factor=scale)
+        written.append(path)
+    return written

@@ -1,0 +1,116 @@
+"""A study as a page: which setting is best, how sure that is, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rankwise.lab.compare import Comparison
+from rankwise.lab.records import Run
+from rankwise.lab.tables import StudyTable, study_table
+from rankwise.report.page import Fact, Link, Page, Section, Words
+from rankwise.report.study_figures import pictures
+from rankwise.report.study_tables import LEGEND, origins, runs_table, score_tables
+from rankwise.report.study_words import verdict
+
+__all__ = ["study_page"]
+
+
+def study_page(
+    runs: Sequence[Run], *, title: str, notes: Sequence[str] = (), back: Link | None = None
+) -> Page:
+    """Many runs as a page: the paper's tables and figures.
+
+    Args:
+        runs: All of a study; those that have not finished are counted, not averaged.
+        title: The page's head.
+        notes: What a reader should know beside, such as folders that could not be read.
+        back: Where a served page leads back to.
+
+    Example:
+        >>> study_page([], title="Nothing yet").verdict
+        ('There are no runs here.',)
+    """
+    table = study_table(runs)
+    words, parts, correlations = list(verdict(table)), [], []
+    for number, (network, data) in enumerate(_places(table)):
+        drawn = pictures(_series(table, network, data), number)
+        correlations += [f"{network} {data}: {drawn.correlation}"] if drawn.correlation else []
+        if drawn.items:
+            parts.append(Section(f"{network} on {data}", drawn.items))
+    words[-1:-1] = correlations[:_MOST_SAID]
+    sections = [_scores(table, notes), *parts, _origin(runs, table)]
+    return Page(
+        title=title,
+        verdict=tuple(words),
+        facts=_facts(table) if runs else (),
+        sections=tuple(section for section in sections if section.items),
+        back=back,
+    )
+
+
+_MOST_SAID = 3
+
+
+def _places(table: StudyTable) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((task.network, task.data) for task in table.tasks))
+
+
+def _series(table: StudyTable, network: str, data: str) -> list[Comparison]:
+    """The settings of a network and data that have a score, each with all of its name."""
+    found = [
+        replace(entry.found, setting=" ".join(filter(None, (setting, task.rest))))
+        for (setting, task), entry in table.entries.items()
+        if (task.network, task.data) == (network, data)
+        and entry.found.values
+        and entry.found.score == task.score
+    ]
+    return sorted(found, key=lambda one: (one.mean or 0.0) * (1 if one.falling else -1))
+
+
+def _scores(table: StudyTable, notes: Sequence[str]) -> Section:
+    warnings = [*notes, *_unequal(table)]
+    said = (Words(tuple(warnings), tone="warning"),) if warnings else ()
+    finished = any(entry.found.values for entry in table.entries.values())
+    if not finished:
+        return Section("Scores", said)
+    return Section("Scores", (*said, *score_tables(table), Words((LEGEND,))))
+
+
+def _unequal(table: StudyTable) -> list[str]:
+    """Tasks whose settings were not given the same number of epochs."""
+    words = []
+    for task in table.tasks:
+        lengths = {len(run.epochs) for entry in table.column(task) for run in entry.found.finished}
+        if len(lengths) > 1:
+            span = f"{min(lengths)} to {max(lengths)}"
+            words.append(f"{task.label}: runs had {span} epochs, so scores compare unlike efforts.")
+    return words
+
+
+def _facts(table: StudyTable) -> tuple[Fact, ...]:
+    found = [entry.found for entry in table.entries.values()]
+    runs = [run for one in found for run in one.runs]
+    done = sum(len(one.values) for one in found)
+    trials = sorted({len(one.values) for one in found})
+    hours = sum(run.last.get("seconds", {}).get("trained") or 0.0 for run in runs) / 3600
+    lost = sum(one.diverged for one in found)
+    left = sum(one.unfinished for one in found)
+    some = str(trials[0]) if len(trials) == 1 else f"{trials[0]}–{trials[-1]}"
+    return (
+        Fact("Runs finished", f"{done} of {len(runs)}", f"{lost} diverged, {left} unfinished"),
+        Fact("Settings", str(len(table.settings))),
+        Fact("Tasks", str(len(table.tasks)), "networks, data and what belongs to them"),
+        Fact("Trials a setting", some, "finished"),
+        Fact("Time spent on training", f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"),
+    )
+
+
+def _origin(runs: Sequence[Run], table: StudyTable) -> Section:
+    if not runs:
+        return Section("Runs", ())
+    words, alike = origins(runs)
+    if not alike:
+        words.append("Times on unlike hardware can't be compared.")
+    where = (Words(tuple(words), summary="Where and with what they ran"),) if words else ()
+    return Section("Runs", (runs_table(table), *where))

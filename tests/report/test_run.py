@@ -1,0 +1,172 @@
+"""A run's page says in words, tiles, figures and tables what its records hold."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("altair")
+pytest.importorskip("jinja2")
+pytest.importorskip("vl_convert")
+
+from rankwise.figures.style import rows_name
+from rankwise.report.html import page_html
+from rankwise.report.page import Link, Picture, Table
+from rankwise.report.run import run_page, run_update
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
+from runs import LAYERS, epoch, written
+
+GROWN = {**LAYERS, "stable_rank": [0.5, None], "rank": [6.0, None], "rate": [0.01, 0.02]}
+
+
+def grown(tmp_path, count=3, *, status="finished", **options):
+    """A run whose first layer gains stable rank in the last epoch."""
+    folder = written(tmp_path, [], status=None, **options)
+    for number in range(1, count + 1):
+        value = 0.9 if number == 2 else 0.5 + 0.1 * number
+        record = epoch(number, value=value, quality=0.1 * number)
+        folder.add(record, GROWN if number == count else LAYERS)
+    if status:
+        folder.end(status)
+    return folder
+
+
+def words(page):
+    return " ".join(page.verdict)
+
+
+def pictures(page):
+    return {i.title: i for s in page.sections for i in s.items if isinstance(i, Picture)}
+
+
+def table(page):
+    return next(i for s in page.sections for i in s.items if isinstance(i, Table))
+
+
+def test_a_run_of_no_epoch_yet_has_a_page(tmp_path):
+    page = run_page(written(tmp_path, [], status=None).read())
+    assert "No epoch is over yet." in words(page)
+    assert pictures(page) == {}
+    assert "<h1>" in page_html(page)
+
+
+def test_a_run_of_one_epoch_claims_no_change(tmp_path):
+    page = run_page(grown(tmp_path, 1, status=None).read())
+    assert "epoch 1 of 250 is over" in words(page)
+    assert "rose" not in words(page)
+    assert "best" not in words(page)
+    assert "<h1>" in page_html(page)
+
+
+def test_a_run_that_diverged_says_when(tmp_path):
+    records = [epoch(1), {**epoch(2, value=None, loss=None), "quality": None}]
+    page = run_page(written(tmp_path, records, status="diverged").read())
+    assert "Warning: it diverged in epoch 2" in words(page)
+    assert "Test accuracy is 50.00 % after epoch 1" in words(page)
+    assert "<h1>" in page_html(page)
+
+
+def test_a_run_without_the_records_of_its_layers_has_a_page(tmp_path):
+    folder = grown(tmp_path)
+    (folder.path / "layers.jsonl").unlink()
+    page = run_page(folder.read())
+    assert set(pictures(page)) == {"Loss", "Accuracy", "Network quality Q", "Where the time went"}
+    assert page.layers == ()
+
+
+def test_the_table_has_every_layer_at_the_last_epoch_with_its_highest_rate(tmp_path):
+    found = table(run_page(grown(tmp_path).read()))
+    conv, fc = found.rows
+    assert [cell.text for cell in conv] == ["conv", "6", "0.500", "0.500", "0.400", "0.01", "0.1"]
+    assert [cell.text for cell in fc][:5] == ["fc", *["–"] * 4]
+    assert (conv[0].layer, conv[2].value, conv[2].share) == ("conv", 0.5, 0.5)
+
+
+def test_figures_of_the_layers_share_their_rows(tmp_path):
+    page = run_page(grown(tmp_path).read())
+    shown = {
+        title: rows_name(picture.figure)
+        for title, picture in pictures(page).items()
+        if rows_name(picture.figure) == "layers"
+    }
+    assert len(shown) == 6  # four heat maps, the rates, the paths
+    assert page.layers == ("conv", "fc")
+    assert "<h1>" in page_html(page)  # which refuses different rows of one name
+
+
+def test_names_from_files_are_text_on_the_page(tmp_path):
+    name = "<script>alert(1)</script>"
+    layers = {**LAYERS, "name": [name, "fc"]}
+    page = run_page(written(tmp_path, [epoch(1)], layers=layers).read())
+    assert page.layers[0] == name
+    assert name not in page_html(page)
+
+
+def test_options_and_starts_are_on_the_page(tmp_path):
+    page = run_page(grown(tmp_path, seed=7).read(), back=Link("All", "/"), updates="/news")
+    folded = [text for item in page.sections[-1].items for text in item.paragraphs]
+    assert "seed: 7" in folded
+    assert "started: now" in folded
+    assert (page.back, page.updates) == (Link("All", "/"), "/news")
+
+
+def test_an_update_holds_the_rows_of_new_epochs_only(tmp_path):
+    news = run_update(grown(tmp_path, status=None).read(), 2)
+    assert {name: {row["epoch"] for row in rows} for name, rows in news["datasets"].items()} == {
+        "layers": {3},
+        "epochs": {3},
+        "quality": {3},
+        "time": {3},
+    }
+    assert (news["epoch"], news["status"]) == (3, "unfinished")
+    assert ["Network quality Q", "0.300", "0.100 after epoch 1"] in map(list, news["facts"])
+    assert "Test accuracy is 80.00 %" in " ".join(news["verdict"])
+    assert ">0.500<" in news["tables"]["layers"]
+    json.dumps(news, allow_nan=False)
+
+
+def test_old_rows_and_an_update_are_the_rows_of_the_new_page(tmp_path):
+    folder = grown(tmp_path, 2, status=None)
+    old = {
+        rows_name(p.figure): p.figure.data.values
+        for p in pictures(run_page(folder.read())).values()
+    }
+    folder.add(epoch(3), GROWN)
+    news = run_update(folder.read(), 2)["datasets"]
+    for picture in pictures(run_page(folder.read())).values():
+        name = rows_name(picture.figure)
+        assert picture.figure.data.values == [*old[name], *news[name]]
+
+
+def test_layers_of_an_epoch_that_has_no_record_yet_are_not_shown(tmp_path):
+    folder = grown(tmp_path, 2, status=None)
+    with (folder.path / "layers.jsonl").open("a") as file:
+        file.write(json.dumps({"epoch": 3, "layers": LAYERS}) + "\n")
+    assert run_update(folder.read(), 2)["datasets"]["layers"] == []
+
+
+@pytest.mark.parametrize(("after", "reload"), [(0, True), (4, True), (2, False), (3, False)])
+def test_a_page_without_figures_or_of_dropped_epochs_is_drawn_anew(tmp_path, after, reload):
+    assert run_update(grown(tmp_path, status=None).read(), after).get("reload", False) is reload
+
+
+def test_a_page_of_no_epoch_waits_for_the_first(tmp_path):
+    news = run_update(written(tmp_path, [], status=None).read(), 0)
+    assert "reload" not in news
+    assert news["epoch"] == 0
+
+
+def test_the_figures_of_a_gan_are_those_of_its_losses_and_its_distance(tmp_path):
+    record = {**epoch(1, score="frechet", value=9.0), "train": {"loss": 1.0, "generator_loss": 2.0}}
+    page = run_page(written(tmp_path, [record]).read())
+    assert {"Loss", "Generator's loss", "Fréchet distance"} < pictures(page).keys()
+
+
+def test_in_a_browser_a_run_is_drawn_and_the_chosen_layer_is_marked(tmp_path, visit):
+    opened = visit(page_html(run_page(grown(tmp_path).read())))
+    assert "80.00 %" in opened.text(".facts")
+    assert opened.tab.locator("figure canvas").count() == 10
+    opened.tab.locator("[data-layers]").first.select_option("conv")
+    assert opened.tab.locator("tr.chosen").get_attribute("data-layer") == "conv"
