@@ -5,12 +5,12 @@ import vl_convert
 
 from rankwise import ArgumentError
 from rankwise.figures.evolution import (
-    heat_map,
     metric_lines,
     quality_figure,
     rate_figure,
     trajectory_figure,
 )
+from rankwise.figures.heat_map import heat_map
 from rankwise.figures.style import rows_name
 
 HOSTILE = "'</script><img src=x onerror=alert(1)>\"]; datum"

@@ -78,6 +78,12 @@ def test_the_verdict_names_the_best_and_warns_of_single_runs():
     assert "chance" in second
 
 
+def test_a_single_run_is_not_the_best_of_anything():
+    assert compared_verdict({"a": run(record(1, 0.7))}) == (
+        "Test accuracy is 70.00 % after the last epoch.",
+    )
+
+
 def test_of_a_perplexity_less_is_better():
     runs = {n: run(record(1, test={"perplexity": p})) for n, p in (("a", 90.0), ("b", 120.0))}
     assert compared_verdict(runs)[0].startswith("A rmsgd has the best test perplexity")

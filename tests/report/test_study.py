@@ -12,7 +12,7 @@ from rankwise.lab.records import Run, RunFolder
 from rankwise.lab.resolve import resolved
 from rankwise.report.html import page_html
 from rankwise.report.page import Picture, Table, Words
-from rankwise.report.study import study_page
+from rankwise.report.study.page import study_page
 
 EPOCHS = 4
 

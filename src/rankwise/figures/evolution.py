@@ -1,78 +1,33 @@
-"""How the layers of a network change from epoch to epoch: the paper's Fig. 1b and its kin."""
+"""How layers change from epoch to epoch, as lines: rates, paths of s and κ, and Q."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import altair as alt
 
-from rankwise.errors import ArgumentError
+from rankwise.figures.axes import (
+    MANY,
+    SILENT,
+    TITLES,
+    across_axis,
+    layers_of,
+    scale_of,
+    title_of,
+    tooltip_of,
+    value_axis,
+)
 from rankwise.figures.style import (
     CATEGORIES,
     DEEP,
-    INK,
     NEAR,
-    SEQUENTIAL,
     Rows,
     chart,
     finished,
     is_chosen,
-    short_labels,
 )
 
-__all__ = [
-    "TITLES",
-    "across_axis",
-    "epoch_axis",
-    "heat_map",
-    "metric_lines",
-    "quality_figure",
-    "rate_figure",
-    "trajectory_figure",
-    "value_axis",
-]
-
-Drawn = TypeVar("Drawn", alt.Chart, alt.LayerChart)
-
-TITLES = {
-    "quality": "quality q",
-    "stable_rank": "stable rank s",
-    "condition": "condition κ",
-    "rank": "rank",
-    "rank_fraction": "rank fraction",
-    "noise_fraction": "noise fraction",
-    "rate": "learning rate",
-}
-WIDE = 30  # a rate that changes by more than this, about 1.5 decades, is drawn on a log scale
-MANY = 1500  # lines of more rows than this have no points
-# Data marks of thousands would each be announced to those who listen: the description is instead.
-SILENT: dict[str, Any] = {"aria": False}
-
-
-def heat_map(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerChart:
-    """Layers from the input down, epochs to the right, a metric as colour: the paper's Fig. 1b.
-
-    Args:
-        rows: epoch, layer, depth and the metric. A cell without a value stays grey.
-        metric: "quality", "stable_rank", "condition", "rate", ….
-        name: What a page calls the rows.
-
-    Raises:
-        ArgumentError: For a metric that is not known.
-    """
-    rows = list(rows)
-    title, layers = _title(metric), _layers(rows)
-    base = chart(name, height=min(max(14 * len(layers), 60), 480))
-    y = alt.Y("layer:N", title=None, scale=alt.Scale(domain=layers), axis=_layer_axis())
-    colour = alt.Color(
-        f"{metric}:Q",
-        scale=_colours(rows, metric),
-        legend=alt.Legend(title=title, gradientLength=160, format="~g", tickCount=3),
-    )
-    cells = _cells(base, metric, many=len(rows) > MANY).encode(epoch_axis(), y, colour)
-    figure = _columns(base) + cells + _chosen_row(base, y)
-    description = f"Heat map of {title} of {len(layers)} layers over epochs."
-    return finished(figure, rows, description)
+__all__ = ["metric_lines", "quality_figure", "rate_figure", "trajectory_figure"]
 
 
 def rate_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
@@ -97,7 +52,7 @@ def metric_lines(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerC
         ArgumentError: For a metric that is not known.
     """
     rows = list(rows)
-    title, scale, layers = _title(metric), _scale(rows, metric), _layers(rows)
+    title, scale, layers = title_of(metric), scale_of(rows, metric), layers_of(rows)
     base = chart(name, height=260).encode(
         across_axis(),
         alt.Y(f"{metric}:Q", title=title, scale=scale, axis=value_axis(scale)),
@@ -121,7 +76,7 @@ def trajectory_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
         name: What a page calls the rows.
     """
     rows = list(rows)
-    base, colour = chart(name, height=320), _depth_colour(_layers(rows))
+    base, colour = chart(name, height=320), _depth_colour(layers_of(rows))
     paths = base.encode(
         _axis("stable_rank", alt.X),
         _axis("condition", alt.Y),
@@ -134,7 +89,7 @@ def trajectory_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
     )
     chosen = _chosen_line(paths, "stable_rank", "condition")
     figure = every + chosen + _ends(base, colour, "first") + _ends(base, colour, "last")
-    description = f"Paths of {len(_layers(rows))} layers through stable rank and condition."
+    description = f"Paths of {len(layers_of(rows))} layers through stable rank and condition."
     return finished(figure, rows, description)
 
 
@@ -156,7 +111,7 @@ def quality_figure(rows: Rows, *, name: str = "quality", across: str = "epoch") 
         alt.Y("quality:Q", title="network quality Q"),
         tooltip=[
             *([] if one else [alt.Tooltip("run:N", title="run")]),
-            _tooltip("epoch"),
+            tooltip_of("epoch"),
             alt.Tooltip("quality:Q", title="Q", format=".3f"),
         ],
     )
@@ -166,39 +121,9 @@ def quality_figure(rows: Rows, *, name: str = "quality", across: str = "epoch") 
     return finished(figure, rows, f"Network quality Q{many} by {across}.")
 
 
-def epoch_axis() -> alt.X:
-    """Epochs as columns side by side, whichever there are, with as many labels as there is room."""
-    steps = "n > 400 ? 100 : n > 160 ? 50 : n > 70 ? 20 : n > 35 ? 10 : n > 14 ? 5 : 1"
-    step = steps.replace("n ", "length(domain('x')) ")
-    shown = f"datum.index === 0 || datum.value % ({step}) === 0 ? datum.label : ''"
-    axis = alt.Axis(labelAngle=0, labelExpr=shown, labelOverlap="greedy", ticks=False)
-    return alt.X("epoch:O", title="epoch", axis=axis)
-
-
-def across_axis(across: str = "epoch") -> alt.X:
-    """Epochs, or seconds of training, as a line's axis."""
-    if across == "seconds":
-        return alt.X("seconds:Q", title="seconds of training", axis=alt.Axis(tickCount=6))
-    return alt.X(
-        "epoch:Q",
-        title="epoch",
-        axis=alt.Axis(tickMinStep=1, format="d", grid=False),
-        scale=alt.Scale(zero=False, nice=False),
-    )
-
-
-def value_axis(scale: alt.Scale, form: str = "~g") -> alt.Axis:
-    """A few ticks; without the crowd of lines that a logarithmic scale would have."""
-    return alt.Axis(tickCount=5, format=form, grid=scale.to_dict().get("type") != "log")
-
-
-def _layer_axis() -> alt.Axis:
-    return alt.Axis(labelExpr=short_labels(), labelOverlap=True, ticks=False, domain=False)
-
-
 def _axis(metric: str, channel: Any) -> Any:  # noqa: ANN401 - alt.X or alt.Y
     scale = alt.Scale(zero=True)
-    return channel(f"{metric}:Q", title=_title(metric), scale=scale, axis=value_axis(scale))
+    return channel(f"{metric}:Q", title=title_of(metric), scale=scale, axis=value_axis(scale))
 
 
 def _depth_colour(layers: list[str]) -> alt.Color:
@@ -208,37 +133,11 @@ def _depth_colour(layers: list[str]) -> alt.Color:
     return alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)
 
 
-def _cells(base: alt.Chart, metric: str, *, many: bool) -> alt.Chart:
-    """The cells of a heat map.
-
-    Small ones overlap a little, else the ground shines through between them; and they tell all
-    their row has as it stands, since a text for each of 25,000 takes a browser as long as the rest.
-    """
-    size = alt.RelativeBandSize(band=1.2 if many else 1.0)
-    whole_row = alt.TooltipContent(content="data") if many else alt.Undefined
-    cells = base.mark_rect(width=size, height=size, clip=True, tooltip=whole_row, **SILENT)
-    if many:
-        return cells
-    return cells.encode(tooltip=[_tooltip("layer"), _tooltip("epoch"), _tooltip(metric)])
-
-
-def _columns(base: alt.Chart) -> alt.Chart:
-    """A grey column for every epoch: what shows where a cell has no value."""
-    columns = base.transform_aggregate(n="count()", groupby=["epoch"])
-    return columns.mark_rect(color=alt.ExprRef("faint"), **SILENT).encode(epoch_axis())
-
-
-def _chosen_row(base: alt.Chart, y: alt.Y) -> alt.Chart:
-    """A frame around the chosen layer's row: one mark."""
-    frame = base.transform_filter(is_chosen()).transform_aggregate(n="count()", groupby=["layer"])
-    return frame.mark_rect(filled=False, stroke=INK, strokeWidth=2, **SILENT).encode(y)
-
-
 def _chosen_line(base: alt.Chart, *metrics: str) -> alt.Chart:
     """The chosen layer's line, thick, with its points."""
     chosen = base.transform_filter(is_chosen())
     return chosen.mark_line(strokeWidth=3, point=alt.OverlayMarkDef(size=24), **SILENT).encode(
-        tooltip=[*_named(), _tooltip("epoch"), *map(_tooltip, metrics)]
+        tooltip=[*_named(), tooltip_of("epoch"), *map(tooltip_of, metrics)]
     )
 
 
@@ -274,41 +173,4 @@ def _points(rows: list[Any]) -> alt.OverlayMarkDef | bool:
 
 
 def _named() -> list[alt.Tooltip]:
-    return [_tooltip("layer"), _tooltip("depth")]
-
-
-def _tooltip(field: str) -> alt.Tooltip:
-    if field not in TITLES:
-        return alt.Tooltip(field, type="nominal", title=field)
-    formats = {"rate": ".3g", "rank": "~g", "rank_fraction": ".0%", "noise_fraction": ".0%"}
-    return alt.Tooltip(f"{field}:Q", title=_title(field), format=formats.get(field, ".3f"))
-
-
-def _title(metric: str) -> str:
-    if metric not in TITLES:
-        raise ArgumentError(f"metric should be one of {', '.join(TITLES)}, got {metric!r}.")
-    return TITLES[metric]
-
-
-def _layers(rows: list[Any]) -> list[str]:
-    depths: dict[str, int] = {}
-    for row in rows:
-        depths.setdefault(row["layer"], row["depth"])
-    return sorted(depths, key=depths.__getitem__)
-
-
-def _colours(rows: list[Any], metric: str) -> alt.Scale:
-    """Viridis. A layer of rank 1 has a q far above all others; roots still tell those apart."""
-    if metric == "quality":
-        return _scale(rows, metric, scheme=SEQUENTIAL, type="sqrt", nice=False)
-    return _scale(rows, metric, scheme=SEQUENTIAL)
-
-
-def _scale(rows: list[Any], metric: str, **options: Any) -> alt.Scale:  # noqa: ANN401
-    """Linear from 0; logarithmic for rates that differ by orders of magnitude."""
-    found = [abs(row[metric]) for row in rows if row.get(metric)]
-    if metric != "rate" or not found or max(found) <= WIDE * min(found):
-        return alt.Scale(zero=True, **options)
-    if all(row.get(metric) is None or row[metric] > 0 for row in rows):
-        return alt.Scale(type="log", **options)
-    return alt.Scale(type="symlog", constant=min(found), **options)
+    return [tooltip_of("layer"), tooltip_of("depth")]

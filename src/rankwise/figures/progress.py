@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from rankwise.errors import ArgumentError
-from rankwise.figures.evolution import across_axis, epoch_axis, value_axis
+from rankwise.figures.axes import across_axis, epoch_axis, value_axis
 from rankwise.figures.run_rows import PARTS
 from rankwise.figures.style import CATEGORIES, Rows, chart, finished
 

@@ -81,7 +81,8 @@ def _across(rows: Rows, across: str) -> tuple[alt.X, str]:
     if across == "epoch":
         return alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1)), "epoch"
     unit, _ = time_unit(_longest(rows))
-    return alt.X("time:Q", title=f"time spent on training ({unit})"), "time spent on training"
+    words = "time spent on training"
+    return alt.X("time:Q", title=f"{words} ({unit})", axis=alt.Axis(tickCount=6)), words
 
 
 def _longest(rows: Rows) -> float:

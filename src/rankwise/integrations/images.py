@@ -106,7 +106,8 @@ class History:
         Returns:
             Altair charts: "layers", "rates" and "quality"; none before the first epoch.
         """
-        from rankwise.figures.evolution import heat_map, rate_figure  # noqa: PLC0415 - optional
+        from rankwise.figures.evolution import rate_figure  # noqa: PLC0415 - optional
+        from rankwise.figures.heat_map import heat_map  # noqa: PLC0415
 
         found: dict[str, Figure] = {}
         if self._probe is not None and self._probe.probed:

@@ -128,9 +128,9 @@ class Run:
         Example:
             >>> run.plot_heat_map("rate").save("rates.png")  # doctest: +SKIP
         """
-        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+        from rankwise.figures import heat_map, run_rows  # noqa: PLC0415
 
-        return evolution.heat_map(run_rows.layer_rows(self.layers()), metric)
+        return heat_map.heat_map(run_rows.layer_rows(self.layers()), metric)
 
     def plot_rates(self) -> alt.LayerChart:
         """The learning rate of every layer over epochs, darker with depth.

@@ -18,7 +18,7 @@ from rankwise.report.checkpoint import checkpoint_page
 from rankwise.report.evolution import evolution_page
 from rankwise.report.page import Page, Section, Words
 from rankwise.report.run import run_page
-from rankwise.report.study import study_page
+from rankwise.report.study.page import study_page
 
 __all__ = ["Loader", "build_page"]
 

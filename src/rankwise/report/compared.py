@@ -102,6 +102,8 @@ def compared_verdict(runs: Runs) -> tuple[str, ...]:
     if not found:
         return ("No run has a test score yet.",)
     value, label = min(found) if score in _FALLING else max(found)
+    if len(runs) == 1:
+        return (f"Test {score} is {_scored(score, value)} after the last epoch.",)
     return (
         f"{label} has the best test {score} after its last epoch: {_scored(score, value)}.",
         "Each line is a single run: a small lead may be chance, and runs may be at different "

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import ProbeMismatchError
-from rankwise.figures.evolution import heat_map, quality_figure
+from rankwise.figures.evolution import quality_figure
+from rankwise.figures.heat_map import heat_map
 from rankwise.figures.layers import METRICS
 from rankwise.files.printable import printable
 from rankwise.report.changes import change_table, q_sentences, wholes_page

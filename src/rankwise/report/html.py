@@ -31,7 +31,7 @@ except ImportError as error:
 
 __all__ = ["CSP_SERVED", "asset", "packed", "page_html", "rows_html", "served_html"]
 
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).with_name("assets")
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "vega.js": "text/javascript"}
 _ALWAYS = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src data: blob:; base-uri 'none'"

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
-from rankwise.figures.evolution import heat_map, quality_figure, rate_figure, trajectory_figure
+from rankwise.figures.evolution import quality_figure, rate_figure, trajectory_figure
+from rankwise.figures.heat_map import heat_map
 from rankwise.figures.progress import progress_figure, time_figure
 from rankwise.figures.run_rows import (
     Row,

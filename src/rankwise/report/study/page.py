@@ -9,9 +9,9 @@ from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
 from rankwise.lab.tables import StudyTable, study_table
 from rankwise.report.page import Fact, Link, Page, Section, Words
-from rankwise.report.study_figures import pictures
-from rankwise.report.study_tables import LEGEND, origins, runs_table, score_tables
-from rankwise.report.study_words import verdict
+from rankwise.report.study.figures import pictures
+from rankwise.report.study.tables import LEGEND, origins, runs_table, score_tables
+from rankwise.report.study.words import verdict
 
 __all__ = ["study_page"]
 

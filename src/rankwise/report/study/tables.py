@@ -11,7 +11,7 @@ from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
 from rankwise.lab.tables import Entry, StudyTable, Task
 from rankwise.report.page import Cell, Table
-from rankwise.report.study_words import capital, counted, score_text
+from rankwise.report.study.words import capital, counted, score_text
 
 __all__ = ["LEGEND", "origins", "runs_table", "score_tables"]
 

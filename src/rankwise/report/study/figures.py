@@ -15,9 +15,9 @@ from rankwise.figures.times import epoch_times
 from rankwise.lab.compare import Comparison
 from rankwise.lab.correlation import Correlation, correlate
 from rankwise.report.page import Picture, Words
-from rankwise.report.study_rows import epoch_rows, quality_rows, time_rows, wall_clock_rows
-from rankwise.report.study_sweeps import Grid, Sweep, grids, sweep
-from rankwise.report.study_words import capital, correlation_words, short_correlation
+from rankwise.report.study.rows import epoch_rows, quality_rows, time_rows, wall_clock_rows
+from rankwise.report.study.sweeps import Grid, Sweep, grids, sweep
+from rankwise.report.study.words import capital, correlation_words, short_correlation
 
 __all__ = ["Drawn", "pictures"]
 
