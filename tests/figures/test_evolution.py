@@ -5,7 +5,6 @@ import vl_convert
 
 from rankwise import ArgumentError
 from rankwise.figures.evolution import (
-    metric_lines,
     quality_figure,
     rate_figure,
     trajectory_figure,
@@ -40,7 +39,6 @@ def picture(figure):
 DRAW = {
     "heat": lambda found: heat_map(found, "quality"),
     "rates": rate_figure,
-    "lines": lambda found: metric_lines(found, "stable_rank"),
     "paths": trajectory_figure,
 }
 
@@ -146,13 +144,8 @@ def test_a_path_goes_from_a_ring_in_the_first_epoch_to_a_dot_in_the_last_known()
     assert sorted(op for found in ops for op in found) == ["argmax", "argmin"]
 
 
-def test_runs_are_told_apart_by_colour_where_there_are_several():
-    one = [{"run": "a", "epoch": e, "seconds": 2.0 * e, "quality": 0.1 * e} for e in (1, 2)]
-    two = [*one, *({**row, "run": "b"} for row in one)]
-    assert "color" not in quality_figure(one).to_dict()["encoding"]
-    assert quality_figure(two).to_dict()["encoding"]["color"]["field"] == "run"
-
-
-def test_quality_can_be_drawn_against_time():
-    found = [{"run": "", "epoch": 1, "seconds": 2.0, "quality": 0.1}]
-    assert quality_figure(found, across="seconds").to_dict()["encoding"]["x"]["field"] == "seconds"
+def test_steps_are_called_what_they_are():
+    drawn = quality_figure([{"epoch": 1, "quality": 0.1}], step="checkpoint").to_dict()
+    assert drawn["encoding"]["x"]["title"] == "checkpoint"
+    cells = heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
+    assert cells["encoding"]["x"]["title"] == "checkpoint"

@@ -13,7 +13,7 @@ pytest.importorskip("vl_convert")
 from rankwise.figures.style import rows_name
 from rankwise.report.html import page_html
 from rankwise.report.page import Link, Picture, Table
-from rankwise.report.run import run_page, run_update
+from rankwise.report.run import run_page, run_update, thinned
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from runs import LAYERS, epoch, written
@@ -170,3 +170,11 @@ def test_in_a_browser_a_run_is_drawn_and_the_chosen_layer_is_marked(tmp_path, vi
     assert opened.tab.locator("figure canvas").count() == 10
     opened.tab.locator("[data-layers]").first.select_option("conv")
     assert opened.tab.locator("tr.chosen").get_attribute("data-layer") == "conv"
+
+
+def test_of_very_many_rows_some_epochs_are_drawn_the_last_among_them(monkeypatch):
+    monkeypatch.setattr("rankwise.report.run.MOST", 20)
+    rows = [{"epoch": epoch, "layer": name} for epoch in range(1, 12) for name in "abcd"]
+    kept = sorted({row["epoch"] for row in thinned(rows)})
+    assert kept == [1, 4, 7, 10, 11]
+    assert thinned(rows[:20]) == rows[:20]

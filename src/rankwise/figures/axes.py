@@ -36,22 +36,22 @@ MANY = 1500  # more rows than this are drawn with less for each: no points, no t
 SILENT: dict[str, Any] = {"aria": False}
 
 
-def epoch_axis() -> alt.X:
+def epoch_axis(title: str = "epoch") -> alt.X:
     """Epochs as columns side by side, whichever there are, with as many labels as there is room."""
     steps = "n > 400 ? 100 : n > 160 ? 50 : n > 70 ? 20 : n > 35 ? 10 : n > 14 ? 5 : 1"
     step = steps.replace("n ", "length(domain('x')) ")
     shown = f"datum.index === 0 || datum.value % ({step}) === 0 ? datum.label : ''"
     axis = alt.Axis(labelAngle=0, labelExpr=shown, labelOverlap="greedy", ticks=False)
-    return alt.X("epoch:O", title="epoch", axis=axis)
+    return alt.X("epoch:O", title=title, axis=axis)
 
 
 def across_axis(across: str = "epoch") -> alt.X:
-    """Epochs, or seconds of training, as a line's axis."""
+    """Epochs, checkpoints, or seconds of training, as a line's axis."""
     if across == "seconds":
         return alt.X("seconds:Q", title="seconds of training", axis=alt.Axis(tickCount=6))
     return alt.X(
         "epoch:Q",
-        title="epoch",
+        title=across,
         axis=alt.Axis(tickMinStep=1, format="d", grid=False),
         scale=alt.Scale(zero=False, nice=False),
     )

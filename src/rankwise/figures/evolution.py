@@ -27,7 +27,7 @@ from rankwise.figures.style import (
     is_chosen,
 )
 
-__all__ = ["metric_lines", "quality_figure", "rate_figure", "trajectory_figure"]
+__all__ = ["quality_figure", "rate_figure", "trajectory_figure"]
 
 
 def rate_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
@@ -37,21 +37,7 @@ def rate_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
         rows: epoch, layer, depth and rate.
         name: What a page calls the rows.
     """
-    return metric_lines(rows, "rate", name=name)
-
-
-def metric_lines(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerChart:
-    """A metric of every layer from epoch to epoch, darker with depth.
-
-    Args:
-        rows: epoch, layer, depth and the metric.
-        metric: "quality", "stable_rank", "condition", "rate", ….
-        name: What a page calls the rows.
-
-    Raises:
-        ArgumentError: For a metric that is not known.
-    """
-    rows = list(rows)
+    rows, metric = list(rows), "rate"
     title, scale, layers = title_of(metric), scale_of(rows, metric), layers_of(rows)
     base = chart(name, height=260).encode(
         across_axis(),
@@ -93,32 +79,25 @@ def trajectory_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
     return finished(figure, rows, description)
 
 
-def quality_figure(rows: Rows, *, name: str = "quality", across: str = "epoch") -> alt.Chart:
-    """Network quality Q from epoch to epoch, of one run or several.
+def quality_figure(rows: Rows, *, name: str = "quality", step: str = "epoch") -> alt.Chart:
+    """Network quality Q from epoch to epoch.
 
     Args:
-        rows: run, epoch, seconds and quality.
+        rows: epoch and quality.
         name: What a page calls the rows.
-        across: "epoch" or "seconds".
+        step: What lies between two points, as in "checkpoint".
     """
-    rows = list(rows)
-    runs = {row.get("run", "") for row in rows}
-    one = len(runs) < 2
-    colour: dict[str, Any] = {"color": CATEGORIES[0]} if one else {}
-    lines = chart(name).mark_line(point=alt.OverlayMarkDef(size=18, **colour), **colour)
-    figure = lines.encode(
-        across_axis(across),
-        alt.Y("quality:Q", title="network quality Q"),
-        tooltip=[
-            *([] if one else [alt.Tooltip("run:N", title="run")]),
-            tooltip_of("epoch"),
-            alt.Tooltip("quality:Q", title="Q", format=".3f"),
-        ],
+    point = alt.OverlayMarkDef(size=18, color=CATEGORIES[0])
+    figure = (
+        chart(name)
+        .mark_line(point=point, color=CATEGORIES[0])
+        .encode(
+            across_axis(step),
+            alt.Y("quality:Q", title="network quality Q"),
+            tooltip=[tooltip_of("epoch"), alt.Tooltip("quality:Q", title="Q", format=".3f")],
+        )
     )
-    if not one:
-        figure = figure.encode(alt.Color("run:N", title=None, legend=alt.Legend(columns=1)))
-    many = "" if one else f" of {len(runs)} runs"
-    return finished(figure, rows, f"Network quality Q{many} by {across}.")
+    return finished(figure, rows, f"Network quality Q by {step}.")
 
 
 def _axis(metric: str, channel: Any) -> Any:  # noqa: ANN401 - alt.X or alt.Y

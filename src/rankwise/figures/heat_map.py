@@ -20,13 +20,16 @@ from rankwise.figures.style import INK, SEQUENTIAL, Rows, chart, finished, is_ch
 __all__ = ["heat_map"]
 
 
-def heat_map(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerChart:
+def heat_map(
+    rows: Rows, metric: str, *, name: str = "layers", step: str = "epoch"
+) -> alt.LayerChart:
     """Layers from the input down, epochs to the right, a metric as colour: the paper's Fig. 1b.
 
     Args:
         rows: epoch, layer, depth and the metric. A cell without a value stays grey.
         metric: "quality", "stable_rank", "condition", "rate", ….
         name: What a page calls the rows.
+        step: What a column is, as in "checkpoint".
 
     Raises:
         ArgumentError: For a metric that is not known.
@@ -40,9 +43,9 @@ def heat_map(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerChart
         scale=_colours(rows, metric),
         legend=alt.Legend(title=title, gradientLength=160, format="~g", tickCount=3),
     )
-    cells = _cells(base, metric, many=len(rows) > MANY).encode(epoch_axis(), y, colour)
-    figure = _columns(base) + cells + _chosen_row(base, y)
-    description = f"Heat map of {title} of {len(layers)} layers over epochs."
+    cells = _cells(base, metric, many=len(rows) > MANY).encode(epoch_axis(step), y, colour)
+    figure = _columns(base, step) + cells + _chosen_row(base, y)
+    description = f"Heat map of {title} of {len(layers)} layers over {step}s."
     return finished(figure, rows, description)
 
 
@@ -64,10 +67,10 @@ def _cells(base: alt.Chart, metric: str, *, many: bool) -> alt.Chart:
     return cells.encode(tooltip=[tooltip_of("layer"), tooltip_of("epoch"), tooltip_of(metric)])
 
 
-def _columns(base: alt.Chart) -> alt.Chart:
+def _columns(base: alt.Chart, step: str) -> alt.Chart:
     """A grey column for every epoch: what shows where a cell has no value."""
     columns = base.transform_aggregate(n="count()", groupby=["epoch"])
-    return columns.mark_rect(color=alt.ExprRef("faint"), **SILENT).encode(epoch_axis())
+    return columns.mark_rect(color=alt.ExprRef("faint"), **SILENT).encode(epoch_axis(step))
 
 
 def _chosen_row(base: alt.Chart, y: alt.Y) -> alt.Chart:

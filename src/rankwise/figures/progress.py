@@ -24,8 +24,7 @@ def progress_figure(
     """A loss or a score from epoch to epoch, on the training and on the test set.
 
     Args:
-        rows: run, epoch, seconds, set, score and value. The runs are told apart by colour where
-            there are several, the sets where there is one.
+        rows: epoch, seconds, set, score and value.
         score: Which score: "loss", "accuracy", "perplexity", ….
         name: What a page calls the rows.
         across: "epoch" or "seconds" of training.
@@ -37,7 +36,7 @@ def progress_figure(
         raise ArgumentError(f'across should be "epoch" or "seconds", got {across!r}.')
     rows = list(rows)
     shown = [row for row in rows if row["score"] == score]
-    runs = {row.get("run", "") for row in shown}
+    colours = alt.Scale(domain=list(SETS), range=[CATEGORIES[1], CATEGORIES[0]])
     scale, form = _scale(shown, score), "%" if score in SHARES else "~g"
     figure = (
         chart(name, height=240)
@@ -46,13 +45,12 @@ def progress_figure(
         .encode(
             across_axis(across),
             alt.Y("value:Q", title=score, scale=scale, axis=value_axis(scale, form)),
-            *_told_apart(several=len(runs) > 1),
-            tooltip=_tooltip(score, several=len(runs) > 1),
+            alt.Color("set:N", title=None, scale=colours),
+            tooltip=_tooltip(score),
         )
     )
     sets = " and ".join(part for part in SETS if any(row["set"] == part for row in shown))
-    many = f" of {len(runs)} runs" if len(runs) > 1 else ""
-    description = f"{score.capitalize()}{many} on the {sets or 'test'} set by {across}."
+    description = f"{score.capitalize()} on the {sets or 'test'} set by {across}."
     return finished(figure, rows, description)
 
 
@@ -82,19 +80,6 @@ def time_figure(rows: Rows, *, name: str = "time") -> alt.Chart:
     return finished(figure, rows, description)
 
 
-def _told_apart(*, several: bool) -> list[Any]:
-    if not several:
-        colours = alt.Scale(domain=list(SETS), range=[CATEGORIES[1], CATEGORIES[0]])
-        return [alt.Color("set:N", title=None, scale=colours)]
-    dashes = alt.Scale(domain=list(SETS), range=[[3, 3], [1, 0]])
-    faint = alt.Scale(domain=list(SETS), range=[0.5, 1.0])
-    return [
-        alt.Color("run:N", title=None, legend=alt.Legend(columns=1, labelLimit=320)),
-        alt.StrokeDash("set:N", title=None, scale=dashes),
-        alt.Opacity("set:N", scale=faint, legend=None),
-    ]
-
-
 def _scale(rows: list[Any], score: str) -> alt.Scale:
     """Linear, but for what falls by orders of magnitude."""
     values = [row["value"] for row in rows]
@@ -104,9 +89,8 @@ def _scale(rows: list[Any], score: str) -> alt.Scale:
     return alt.Scale(zero=score == "loss")
 
 
-def _tooltip(score: str, *, several: bool) -> list[alt.Tooltip]:
+def _tooltip(score: str) -> list[alt.Tooltip]:
     return [
-        *([alt.Tooltip("run:N", title="run")] if several else []),
         alt.Tooltip("set:N", title="set"),
         alt.Tooltip("epoch:O", title="epoch"),
         alt.Tooltip("seconds:Q", title="seconds of training", format=".3~s"),

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rankwise.files.printable import printable
+
 __all__ = ["PARTS", "epoch_rows", "layer_rows", "main_score", "quality_rows", "time_rows"]
 
 Records = Iterable[Mapping[str, Any]]
@@ -34,7 +36,8 @@ def layer_rows(records: Records) -> list[Row]:
         epoch = record["epoch"]
         seen[epoch] += 1
         metrics = {metric: _number(record.get(metric)) for metric in METRICS}
-        rows.append({"epoch": epoch, "layer": str(record["name"]), "depth": seen[epoch], **metrics})
+        layer = printable(str(record["name"]))
+        rows.append({"epoch": epoch, "layer": layer, "depth": seen[epoch], **metrics})
     return rows
 
 

@@ -136,9 +136,9 @@ def _verdict(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[str]:
     moves = [(c.stable_rank, c.name) for c in diff.changes if c.stable_rank is not None]
     most, least = max(moves, default=(0.0, "")), min(moves, default=(0.0, ""))
     if most[0] > 0:
-        yield f"Stable rank s grew most in {printable(most[1])} ({most[0]:+.3f})."
+        yield f"Stable rank s grew most in {printable(most[1])} ({most[0]:+.2g})."
     if least[0] < 0:
-        yield f"It fell most in {printable(least[1])} ({least[0]:+.3f})."
+        yield f"It fell most in {printable(least[1])} ({least[0]:+.2g})."
     yield USE_OF_Q
 
 

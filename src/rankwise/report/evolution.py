@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["evolution_page"]
 
+STEP = "checkpoint"
 SHOWN = ("quality", "stable_rank", "condition", "noise_fraction")
 CELLS = (
     "Each row is a layer, the first on top; each column a checkpoint. A grey cell is a layer that "
@@ -132,7 +133,7 @@ def _quality(probes: Sequence[Probe], epochs: Sequence[int]) -> Iterator[Section
     ]
     if rows:
         words = reading("network_quality")
-        picture = Picture("Network quality Q", quality_figure(rows), words, wide=True)
+        picture = Picture("Network quality Q", quality_figure(rows, step=STEP), words, wide=True)
         yield Section("The network as a whole", (picture,))
 
 
@@ -146,7 +147,7 @@ def _heat_maps(rows: list[dict[str, Any]]) -> Iterator[Section]:
     if not rows:
         return
     pictures = (
-        Picture(METRICS[metric][0].capitalize(), heat_map(rows, metric), reading(metric))
+        Picture(METRICS[metric][0].capitalize(), heat_map(rows, metric, step=STEP), reading(metric))
         for metric in SHOWN
     )
     yield Section("Layer by layer", (Words((CELLS,)), *pictures, caveats(SHOWN)))

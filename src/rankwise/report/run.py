@@ -26,6 +26,7 @@ from rankwise.report.run_words import run_facts, run_verdict
 
 __all__ = ["run_page", "run_update"]
 
+MOST = 40_000  # rows of layers that are drawn
 LAYERS = "layers"  # the table's name, by which an open page brings it up to date
 # What to draw of a run's scores: name, title, how to read it.
 SCORES = {
@@ -153,16 +154,27 @@ def _learning(run: Run) -> Iterator[Section]:
     yield Section("Learning", (*pictures, quality, time))
 
 
-def _over_time(rows: list[Row]) -> Iterator[Section]:
-    if not rows:
+def thinned(rows: Sequence[Row]) -> list[Row]:
+    """No more rows than a browser draws in some seconds: every so many epochs, and the last."""
+    epochs = sorted({row["epoch"] for row in rows})
+    step = max(1, math.ceil(len(rows) / MOST))
+    kept = {*epochs[::step], *epochs[-1:]}
+    return [row for row in rows if row["epoch"] in kept]
+
+
+def _over_time(all_rows: list[Row]) -> Iterator[Section]:
+    if not all_rows:
         return
+    rows = thinned(all_rows)
     maps = (
         Picture(title, heat_map(rows, metric), reading)
         for metric, (title, reading) in MAPS.items()
         if any(row[metric] is not None for row in rows)
     )
-    how = "A row is a layer, from the input down; a column is an epoch. Grey: no value."
-    yield Section("Layers over time", (Words((how,)), *maps))
+    how = ["A row is a layer, from the input down; a column is an epoch. Grey: no value."]
+    if len(rows) < len(all_rows):
+        how.append("Of so many layers and epochs only some epochs are drawn; the records have all.")
+    yield Section("Layers over time", (Words(tuple(how)), *maps))
     rates = Picture(
         "Learning rate of every layer",
         rate_figure(rows),
@@ -203,7 +215,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _cells(row: Row, highest: float | None) -> tuple[Cell, ...]:
     return (
-        Cell(printable(row["layer"]), layer=row["layer"]),
+        Cell(row["layer"], layer=row["layer"]),
         _number(row["rank"], "g"),
         _number(row["stable_rank"], ".3f", most=1.0),
         _number(row["condition"], ".3f", most=1.0),
