@@ -3,8 +3,9 @@
 The aim was a first paint below 1 s, and memory that does not grow with the number of runs that
 were looked at. The real command serves the folder; headless Chromium, without a cache, opens the
 list, a run's page and a comparison of 12 runs. First paint is Chromium's first contentful paint
-from the start of navigation; drawn is when the page has drawn its last chart. Each is the median
-of 5 visits, after one that warms the server up. Then all 200 runs' pages are asked for in turn.
+from the start of navigation: of a run's page and of a comparison it shows the head, and the words
+follow with the server's whole answer. Drawn is when the page has drawn its last chart. Each is the
+median of 5 visits, after one that warms the server up. Then all 200 runs' pages are asked for.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ one as well: where it is "", none is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -73,14 +72,6 @@ def rows_name(figure: Figure) -> str:
     return str(cast("dict[str, str]", figure.usermeta)["rows"])
 
 
-def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with gaps for what is not a number, which JSON can't say."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row.items()
-    }
-
-
 def is_chosen(*, or_none: bool = False) -> str:
     """The expression that tells whether a mark belongs to the chosen layer.
 
@@ -105,13 +96,13 @@ def finished(figure: AnyChart, rows: Rows, description: str) -> AnyChart:
 
     Args:
         figure: What was drawn.
-        rows: The data. A layer's name is called "layer" in every figure.
+        rows: The data, numbers finite or None. A layer's name is called "layer" in every figure.
         description: The figure in a sentence, for those who can't see it.
     """
     name = cast("alt.NamedData", figure.data).name
     # Rows come last, and unnamed: else Altair copies and checks each of them, again and again.
     data = alt.InlineData(values=[])
-    data.values = [_finite(row) for row in rows]
+    data.values = rows if isinstance(rows, list) else list(rows)
     styled = _styled(figure.properties(description=description, usermeta={"rows": name}))
     styled.data = data
     return styled

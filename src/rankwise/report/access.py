@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from html import escape
 from urllib.parse import quote, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["LOOPBACK", "Access", "is_loopback"]
@@ -90,11 +91,16 @@ class Access:
         return secrets.compare_digest(given.encode(), (self.token or "").encode())
 
     def _welcome(self, request: Request) -> Response:
-        """Keep the token in a cookie, and lead to the address without it."""
+        """Keep the token in a cookie, and lead to the address without it.
+
+        By a page that goes on by itself: after a redirection, browsers keep a strict cookie back
+        from whoever came by a link on another site, such as a chat or a terminal in a browser.
+        """
         kept = [(k, v) for k, v in request.query_params.multi_items() if k != "token"]
         path = "/" + quote(request.url.path.lstrip("/"), safe="/%")  # "//name" would lead elsewhere
         address = path + (f"?{urlencode(kept)}" if kept else "")
-        answer = RedirectResponse(address, 303)
+        link = f'<!doctype html><title>rankwise</title><a href="{escape(address)}">To the runs</a>'
+        answer = HTMLResponse(link, headers={"Refresh": f"0; url={address}"})
         answer.set_cookie(_cookie(request), self.token or "", httponly=True, samesite="strict")
         return answer
 

@@ -119,7 +119,7 @@ def _content(pictures: Iterable[Picture], updates: str) -> dict[str, Any]:
 def _specification(figure: Figure, rows: dict[str, Any]) -> dict[str, Any]:
     """The figure without its rows, which are put to the others; as wide as there is room."""
     name, values = rows_name(figure), cast("alt.InlineData", figure.data).values
-    if rows.setdefault(name, values) != values:
+    if rows.setdefault(name, values) is not values and rows[name] != values:
         raise ValueError(f"two figures of one page have different rows called {name!r}")
     bare = figure.copy(deep=False)
     bare.data = alt.NamedData(name=name)
