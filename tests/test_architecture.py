@@ -155,7 +155,14 @@ def test_the_lab_uses_public_names_only(path):
 
 def test_folders_have_no_cycles():
     folders = ("files", "show", "figures", "integrations", "report", "cli")
-    for folder in (*folders, "report/study", "lab/data", "lab/networks", "lab/tasks"):
+    for folder in (
+        *folders,
+        "report/study",
+        "report/watch",
+        "lab/data",
+        "lab/networks",
+        "lab/tasks",
+    ):
         inside = folder.replace("/", ".") + "."
         graph = {
             path.stem: {

@@ -17,7 +17,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from rankwise.cli.watch import WATCH_EXAMPLES
-from rankwise.report import listening
+from rankwise.report.watch import listening
 
 
 @pytest.fixture

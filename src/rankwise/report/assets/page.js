@@ -216,7 +216,7 @@
       const answer = await fetch(content.updates, { cache: "no-store" });
       if (!answer.ok) throw new Error(`it answers ${answer.status}`);
       take(await answer.json());
-      tell(content.updates ? "Live: this page follows the run." : "The run is over.");
+      tell(content.updates ? "Live: this page is brought up to date." : "This is over: nothing more will come.");
     } catch (error) {
       tell(`The server can't be reached (${error.message}); trying again.`);
     }

@@ -19,7 +19,7 @@ from rankwise.figures.run_rows import main_score
 from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.errors import ConfigError, RunError
 from rankwise.lab.records import Run, is_run, load_run
-from rankwise.report.locks import Lock, held_locks, is_held
+from rankwise.report.watch.locks import Lock, held_locks, is_held
 
 __all__ = ["Shelf", "Summary", "UnknownRunError", "number"]
 

@@ -11,8 +11,8 @@ from filelock import FileLock
 
 from rankwise.lab import Config, RunError
 from rankwise.lab.records import RunFolder
-from rankwise.report import locks
-from rankwise.report.shelf import Shelf, UnknownRunError, number
+from rankwise.report.watch import locks
+from rankwise.report.watch.shelf import Shelf, UnknownRunError, number
 
 LAYERS = {"name": ["fc"], "stable_rank": [0.2], "condition": [0.5], "quality": [0.4], "rate": [0.1]}
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from rankwise.lab.config import Config
 from rankwise.report.page import Cell, Fact, Page, Section, Table, Words
-from rankwise.report.shelf import Summary, number
+from rankwise.report.watch.shelf import Summary, number
 
 __all__ = ["RUNS", "list_facts", "list_page", "list_table", "list_verdict", "run_address"]
 

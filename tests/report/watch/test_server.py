@@ -19,9 +19,9 @@ import uvicorn
 
 from rankwise.lab import Config, RunError
 from rankwise.lab.records import RunFolder
-from rankwise.report import desk
-from rankwise.report.listening import Watcher
-from rankwise.report.server import watch_app
+from rankwise.report.watch import desk
+from rankwise.report.watch.listening import Watcher
+from rankwise.report.watch.server import watch_app
 
 TOKEN = "a token of some length"  # noqa: S105
 EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -548,7 +548,7 @@ def test_in_a_browser_a_run_page_and_a_comparison_gain_epochs(client, trainer, v
     assert "31.25 %" in compared.text(".verdict")
     run.tab.get_by_text(re.compile("31[.]2")).first.wait_for()
     one.folder.end("finished")
-    run.tab.get_by_text("The run is over").wait_for()
+    run.tab.get_by_text("This is over").wait_for()
 
 
 def test_in_a_browser_the_token_lets_in_who_comes_from_another_site(guarded, trainer, visit):

@@ -30,12 +30,12 @@ from starlette.types import ASGIApp
 
 from rankwise.errors import ArgumentError
 from rankwise.lab.errors import RunError
-from rankwise.report.access import Access
-from rankwise.report.desk import Desk, News
 from rankwise.report.html import CSP_SERVED, asset, served_html
 from rankwise.report.page import Link, Page
-from rankwise.report.shelf import UnknownRunError
-from rankwise.report.streaming import LEVEL, in_parts
+from rankwise.report.watch.access import Access
+from rankwise.report.watch.desk import Desk, News
+from rankwise.report.watch.shelf import UnknownRunError
+from rankwise.report.watch.streaming import LEVEL, in_parts
 
 __all__ = ["watch_app"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from rankwise.figures.run_rows import main_score
 from rankwise.figures.side_by_side import runs_figure
 from rankwise.lab.records import Run
-from rankwise.report.listing import run_address
 from rankwise.report.page import Cell, Link, Page, Picture, Section, Table
-from rankwise.report.shelf import number
+from rankwise.report.watch.listing import run_address
+from rankwise.report.watch.shelf import number
 
 __all__ = [
     "MOST",

@@ -5,15 +5,15 @@ import pytest
 pytest.importorskip("altair")
 
 from rankwise.lab import Config
-from rankwise.report.listing import (
+from rankwise.report.page import Table
+from rankwise.report.watch.listing import (
     list_facts,
     list_page,
     list_table,
     list_verdict,
     run_address,
 )
-from rankwise.report.page import Table
-from rankwise.report.shelf import Summary
+from rankwise.report.watch.shelf import Summary
 
 NOW = 1_800_000_000.0
 

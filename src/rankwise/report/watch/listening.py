@@ -12,8 +12,8 @@ from urllib.parse import quote
 import uvicorn
 
 from rankwise.errors import ArgumentError
-from rankwise.report.access import is_loopback
-from rankwise.report.server import watch_app
+from rankwise.report.watch.access import is_loopback
+from rankwise.report.watch.server import watch_app
 
 __all__ = ["Watcher"]
 

@@ -6,7 +6,9 @@ pytest.importorskip("altair")
 
 from rankwise.figures.style import rows_name
 from rankwise.lab import Config, Run
-from rankwise.report.compared import (
+from rankwise.report.html import page_html
+from rankwise.report.page import Link, Picture
+from rankwise.report.watch.compared import (
     MOST,
     ROWS,
     compared_page,
@@ -14,8 +16,6 @@ from rankwise.report.compared import (
     compared_table,
     compared_verdict,
 )
-from rankwise.report.html import page_html
-from rankwise.report.page import Link, Picture
 
 BACK = Link("All runs", "/")
 

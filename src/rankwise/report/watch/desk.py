@@ -17,7 +17,10 @@ from rankwise.errors import ArgumentError
 from rankwise.files.printable import printable
 from rankwise.lab.errors import RunError
 from rankwise.lab.records import Run
-from rankwise.report.compared import (
+from rankwise.report.html import rows_html
+from rankwise.report.page import Link, Page
+from rankwise.report.run import run_page, run_update
+from rankwise.report.watch.compared import (
     MOST,
     ROWS,
     TABLE,
@@ -27,11 +30,8 @@ from rankwise.report.compared import (
     compared_title,
     compared_verdict,
 )
-from rankwise.report.html import rows_html
-from rankwise.report.listing import RUNS, list_facts, list_page, list_table, list_verdict
-from rankwise.report.page import Link, Page
-from rankwise.report.run import run_page, run_update
-from rankwise.report.shelf import Shelf, Summary
+from rankwise.report.watch.listing import RUNS, list_facts, list_page, list_table, list_verdict
+from rankwise.report.watch.shelf import Shelf, Summary
 
 __all__ = ["Desk", "News"]
 
