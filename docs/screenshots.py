@@ -40,9 +40,11 @@ def watched(browser: Browser) -> None:
     command = [sys.executable, "-m", "rankwise", "watch", str(RUNS), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         line = server.stdout.readline() if server.stdout else ""
-        address = next(word for word in line.split() if word.startswith("http"))
-        shoot(browser, address, "watch", width=1280, height=560, dark=True)
-        server.terminate()
+        try:
+            address = next(word for word in line.split() if word.startswith("http"))
+            shoot(browser, address, "watch", width=1280, height=560, dark=True)
+        finally:
+            server.terminate()
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ __all__ = ["gaussian_singular_values", "random_layers"]
 # Up to so many rows a spectrum is drawn. Larger ones follow their limit to some thousandths, and
 # the eigenvalues would take longer than reading a saved probe should.
 _DRAWN = 1024
-_MOST = 1 << 20  # no matrix with more rows can have been probed
+_MOST = 1 << 16  # no matrix with more rows is probed in reasonable time
 _GRID = 20_001  # points at which the limit law is integrated
 
 Factors = tuple[Spectrum, LowRank]

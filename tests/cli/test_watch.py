@@ -93,11 +93,12 @@ def test_the_browser_is_opened_when_asked_for(watch, tmp_path, monkeypatch):
         (["single"], "single is a single run; give the folder it is in"),
         ([".", "--token", "short"], "Expected a token of 8 characters or more"),
         ([".", "--token", ""], "Expected a token of 8 characters or more"),
+        ([".", "--token", "Schlüsselwort"], "Expected a token of plain ASCII characters"),
         ([".", "--host", "no host"], "There is no host 'no host'"),
         ([".", "--host", "192.0.2.1"], "192.0.2.1 can't be listened on"),
         ([".", "--port", "70000"], "--port"),
     ],
-    ids=["no folder", "a run", "short", "empty", "no host", "not ours", "no port"],
+    ids=["no folder", "a run", "short", "empty", "no ASCII", "no host", "not ours", "no port"],
 )
 def test_what_cannot_be_is_a_sentence(watch, tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)

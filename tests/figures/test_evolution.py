@@ -149,3 +149,9 @@ def test_steps_are_called_what_they_are():
     assert drawn["encoding"]["x"]["title"] == "checkpoint"
     cells = heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
     assert cells["encoding"]["x"]["title"] == "checkpoint"
+
+
+def test_two_epochs_are_labelled_once_each():
+    found = [{"epoch": epoch, "quality": 0.1 * epoch} for epoch in (1, 2)]
+    svg = vl_convert.vegalite_to_svg(quality_figure(found).to_dict())
+    assert svg.count(">1</text>") == svg.count(">2</text>") == 1

@@ -114,3 +114,15 @@ def test_scale_and_place_do_not_matter():
 def test_lengths_must_be_the_same():
     with pytest.raises(ValueError, match="got 2, 1 and 2"):
         correlate([1.0, 2.0], [1.0])
+
+
+def test_a_value_beyond_all_others_hides_no_order():
+    x, y = [80.1, 80.2, 80.3, 80.4, 1e18], [4.0, 3.0, 2.0, 1.0, 5.0]
+    _, srocc, krocc = correlate(x, y)
+    assert srocc.value == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert krocc.value == pytest.approx(stats.kendalltau(x, y).statistic)
+
+
+def test_no_resamples_are_refused():
+    with pytest.raises(ValueError, match="resamples of 1 or more"):
+        correlate([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], resamples=0)

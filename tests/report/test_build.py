@@ -1,6 +1,7 @@
 """Which page paths lead to, and what is said of those that lead nowhere."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -116,3 +117,14 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path):
     assert out.read_text() == "before"
     assert write_report([saved(tmp_path / "model.pt")], out, title="Mine") == out
     assert "<title>Mine</title>" in out.read_text()
+
+
+def test_two_checkpoints_keep_the_order_given_whatever_their_numbers(tmp_path):
+    page = build_page([saved(tmp_path / "epoch10.pt"), saved(tmp_path / "epoch2.pt", 1)])
+    assert page.title.index("epoch10.pt") < page.title.index("epoch2.pt")
+
+
+def test_a_folder_whose_name_is_no_text_gets_a_page(tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/runs-\xff"))
+    written(folder, [epoch(1)])
+    assert "runs-" in write_report(folder, tmp_path / "report.html").read_text()

@@ -181,9 +181,9 @@ def test_figures_follow_the_reader_from_light_to_dark_and_onto_paper(visit):
 
 def test_every_figure_has_a_text_for_those_who_cannot_see_it(visit):
     opened = visit(page_html(page()))
-    labels = [node.get_attribute("aria-label") for node in opened.tab.locator(".chart").all()]
+    charts = opened.tab.locator("[role=graphics-document]")
+    labels = [node.get_attribute("aria-label") for node in charts.all()]
     assert labels == ["The rates of three layers"] * 2
-    assert opened.tab.locator(".chart[role=img]").count() == 2
 
 
 def test_without_scripts_words_and_tables_are_there(browser, tmp_path):

@@ -73,7 +73,7 @@ def report(
 ) -> None:
     """Write one self-contained page about a checkpoint, several, a run or a study."""
     from rankwise.report.build import build_page  # noqa: PLC0415 - an extra, and slow to import
-    from rankwise.report.html import page_html  # noqa: PLC0415
+    from rankwise.report.html import page_bytes  # noqa: PLC0415
     from rankwise.report.images import write_images  # noqa: PLC0415
 
     check_targets([out], paths)
@@ -92,7 +92,7 @@ def report(
     page = build_page(paths, title=title, load=read)
     if options.given and not probed:
         raise ArgumentError(f"{', '.join(options.given)} is for checkpoints; a run is recorded.")
-    write(out, page_html(page).encode())
+    write(out, page_bytes(page))
     if out != STDOUT:
         typer.echo(f"Written: {out}")
     if images is not None:

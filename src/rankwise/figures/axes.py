@@ -19,6 +19,7 @@ __all__ = [
     "title_of",
     "tooltip_of",
     "value_axis",
+    "whole_axis",
 ]
 
 TITLES = {
@@ -45,6 +46,12 @@ def epoch_axis(title: str = "epoch") -> alt.X:
     return alt.X("epoch:O", title=title, axis=axis)
 
 
+def whole_axis(**options: Any) -> alt.Axis:  # noqa: ANN401
+    """Labels at whole numbers alone; of two or three epochs Vega would label halves as well."""
+    whole = "datum.value % 1 ? '' : datum.label"
+    return alt.Axis(tickMinStep=1, format="d", labelExpr=whole, **options)
+
+
 def across_axis(across: str = "epoch") -> alt.X:
     """Epochs, checkpoints, or seconds of training, as a line's axis."""
     if across == "seconds":
@@ -52,7 +59,7 @@ def across_axis(across: str = "epoch") -> alt.X:
     return alt.X(
         "epoch:Q",
         title=across,
-        axis=alt.Axis(tickMinStep=1, format="d", grid=False),
+        axis=whole_axis(grid=False),
         scale=alt.Scale(zero=False, nice=False),
     )
 
@@ -66,7 +73,7 @@ def tooltip_of(field: str) -> alt.Tooltip:
     """A field under its title, with as many digits as say something."""
     if field not in TITLES:
         return alt.Tooltip(field, type="nominal", title=field)
-    formats = {"rate": ".3g", "rank": "~g", "rank_fraction": ".0%", "noise_fraction": ".0%"}
+    formats = {"rate": ".3g", "rank": "~g", "rank_fraction": ".1%", "noise_fraction": ".1%"}
     return alt.Tooltip(f"{field}:Q", title=title_of(field), format=formats.get(field, ".3f"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from rankwise.figures import series
+from rankwise.figures.axes import across_axis
 from rankwise.figures.scales import score_format, score_name, score_y, time_unit
 from rankwise.figures.style import Rows, chart, finished
 
@@ -31,8 +32,7 @@ def score_by_epoch(
     """
     rows = list(rows)
     base = chart(name, height=280)
-    axis = alt.Axis(tickMinStep=1, grid=False)
-    x = alt.X("epoch:Q", title="epoch", axis=axis, scale=alt.Scale(nice=False, zero=False))
+    x = across_axis()
     tip = alt.Tooltip("epoch:Q", title="epoch")
     said = f"{score_name(score)} against epochs, for {len(settings)} settings"
     y = _y(rows, settings, score)

@@ -29,8 +29,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "quality": ("quality q", ".3f"),
     "stable_rank": ("stable rank s", ".3f"),
     "condition": ("condition κ", ".3f"),
-    "rank_fraction": ("rank n'/n", ".0%"),
-    "noise_fraction": ("noise share", ".0%"),
+    "rank_fraction": ("rank n'/n", ".1%"),
+    "noise_fraction": ("noise share", ".1%"),
 }
 
 HOLDS, LIFTED, EMPTY = "holds structure", "rank 1 lifts q", "noise only"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from rankwise.figures import series
+from rankwise.figures.axes import across_axis
 from rankwise.figures.scales import time_unit
 from rankwise.figures.style import Rows, chart, finished
 
@@ -79,7 +80,7 @@ def runs_figure(
 def _across(rows: Rows, across: str) -> tuple[alt.X, str]:
     """The axis to the right, and what it is in words."""
     if across == "epoch":
-        return alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1)), "epoch"
+        return across_axis(), "epoch"
     unit, _ = time_unit(_longest(rows))
     words = "time spent on training"
     return alt.X("time:Q", title=f"{words} ({unit})", axis=alt.Axis(tickCount=6)), words

@@ -35,8 +35,9 @@ AnyChart = TypeVar("AnyChart", bound=Figure)
 
 WIDTH = 640  # of a figure on its own; on a page it is as wide as there is room
 
-# Okabe and Ito's colours, told apart by colour-blind eyes, in an order that suits both grounds.
-CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
+# Okabe and Ito's colours, told apart by colour-blind eyes; the light ones are darkened until all
+# have a contrast of 3 with a light ground and with a dark one.
+CATEGORIES = ("#0072b2", "#c98500", "#009e73", "#c56c9d", "#3d9bd1", "#d55e00", "#8a8a8a")
 SEQUENTIAL: Final = "viridis"
 
 # A page sets these by name; the values here are those of a light ground.
@@ -44,7 +45,7 @@ COLOURS: Mapping[str, str] = {
     "ink": "#1f2328",
     "faint": "#d8dce1",
     "paper": "#ffffff",
-    "near": "#a9c9ec",
+    "near": "#6391c2",
     "deep": "#08306b",
 }
 INK = alt.ExprRef("ink")

@@ -139,7 +139,7 @@ def score_map(
         scale=alt.Scale(**scale),
         legend=alt.Legend(format="~%" if score == "accuracy" else "~g", gradientLength=180),
     )
-    dark = alt.condition("datum.share > 0.6", alt.value("#111111"), alt.value("#ffffff"))
+    dark = alt.condition("datum.share > 0.45", alt.value("#111111"), alt.value("#ffffff"))
     short = ".1%" if score == "accuracy" else ".3~g"
     marks = [
         base.mark_rect().encode(color=colour),

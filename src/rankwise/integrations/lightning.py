@@ -139,10 +139,10 @@ class EpochStep(Callback):
 
     def _draw(self, trainer: Trainer, number: int) -> None:
         step = self._undrawn.pop(number)
-        loggers = [logger for logger in trainer.loggers if _takes_images(logger)]
-        if not loggers:
-            return
         try:
+            loggers = [logger for logger in trainer.loggers if _takes_images(logger)]
+            if not loggers:
+                return
             drawn = self._histories[number].figures().items()
             images = {f"figures/{name}": pixels(figure) for name, figure in drawn}
             for key, image in _numbered(images, number).items():

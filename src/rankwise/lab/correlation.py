@@ -17,6 +17,7 @@ __all__ = ["Correlation", "correlate"]
 Array = NDArray[np.float64]
 
 NAMES = ("PLCC", "SROCC", "KROCC")
+LEVEL = 0.95  # the share of resamples that an interval holds
 _FEWEST = 3  # two points always lie on a line
 _FEWEST_GROUPS = 5  # of fewer the resamples are nearly all alike, and an interval would mislead
 
@@ -50,7 +51,6 @@ def correlate(
     *,
     groups: Sequence[Hashable] | None = None,
     resamples: int = 1000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> tuple[Correlation, Correlation, Correlation]:
     """PLCC, SROCC and KROCC of two sequences, each with a percentile bootstrap interval.
@@ -63,11 +63,10 @@ def correlate(
         groups: A label for each pair; pairs that share one, such as trials of one setting, are
             drawn together. Without it each pair stands for itself.
         resamples: How many times to draw.
-        level: The share of resamples that the interval holds.
         seed: The same seed gives the same interval.
 
     Raises:
-        ValueError: If the lengths differ.
+        ValueError: If the lengths differ, or there are no resamples.
 
     Example:
         >>> from rankwise.lab.correlation import correlate
@@ -75,6 +74,8 @@ def correlate(
         >>> [round(found.value, 3) for found in correlate(quality, accuracy)]
         [0.68, 0.8, 0.667]
     """
+    if resamples < 1:
+        raise ValueError(f"Expected resamples of 1 or more, got {resamples}.")
     labels = list(range(len(first))) if groups is None else list(groups)
     if not len(first) == len(second) == len(labels):
         lengths = f"{len(first)}, {len(second)} and {len(labels)}"
@@ -91,7 +92,7 @@ def correlate(
     values = _coefficients(x, y, np.ones((1, len(x))))[:, 0]
     drawn = _coefficients(x, y, _draws(clusters, count, resamples, seed))
     plcc, srocc, krocc = (
-        _with_interval(name, value, row, (len(x), count), level)
+        _with_interval(name, value, row, (len(x), count))
         for name, value, row in zip(NAMES, values, drawn, strict=True)
     )
     return plcc, srocc, krocc
@@ -120,8 +121,9 @@ def _draws(clusters: NDArray[np.intp], count: int, resamples: int, seed: int) ->
 
 def _coefficients(x: Array, y: Array, times: Array) -> Array:
     """The three coefficients of each resample, (3, resamples); nan where one is constant."""
-    x, y = ((v - v.mean()) / np.abs(v - v.mean()).max() for v in (x, y))
+    # Before the values are centred, which would make small ones equal beside a very large one.
     above_x, above_y = (np.sign(v[:, None] - v[None, :]) for v in (x, y))  # (n, n)
+    x, y = ((v - v.mean()) / np.abs(v - v.mean()).max() for v in (x, y))
     # Counts of pairs of draws, exact in floats; a draw ties with its own repeats.
     apart_x, apart_y, agreeing = (
         np.einsum("rn,rn->r", times @ signs, times)
@@ -147,13 +149,11 @@ def _pearson(x: Array, y: Array, times: Array) -> Array:
         return np.asarray((share * dx * dy).sum(1) / np.sqrt(spread))
 
 
-def _with_interval(
-    name: str, value: float, drawn: Array, sizes: tuple[int, int], level: float
-) -> Correlation:
+def _with_interval(name: str, value: float, drawn: Array, sizes: tuple[int, int]) -> Correlation:
     n, count = sizes
     if count < _FEWEST_GROUPS:
         reason = f"{count} independent groups are too few, it takes {_FEWEST_GROUPS}"
         return Correlation(name, float(value), None, None, n, count, reason)
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low, high = np.quantile(drawn[np.isfinite(drawn)], [tail, 1 - tail])
     return Correlation(name, float(value), float(low), float(high), n, count)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankwise.errors import ArgumentError
+from rankwise.files.printable import printable
 from rankwise.lab.errors import RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.probe import probe
@@ -50,7 +51,7 @@ def build_page(
         )
         raise ArgumentError(f"Runs and checkpoints don't go on one page: {listed}.")
     with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always", UserWarning)
         if kinds[found[0]]:
             page = _page_of_runs(found, [f for folders in of_runs.values() for f in folders], title)
         else:
@@ -77,7 +78,7 @@ def _page_of_runs(paths: Sequence[Path], folders: Sequence[Path], title: str | N
     notes = [note for note in read if isinstance(note, str)]
     named = ", ".join(dict.fromkeys(path.name or str(path) for path in paths[:3]))
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return study_page(runs, title=title or f"Study: {named}{more}", notes=notes)
+    return study_page(runs, title=title or printable(f"Study: {named}{more}"), notes=notes)
 
 
 def _read(folder: Path) -> Run | str:
@@ -85,14 +86,14 @@ def _read(folder: Path) -> Run | str:
     try:
         return load_run(folder)
     except (RunError, OSError) as error:
-        return f"Left out, since it can't be read: {error}"
+        return printable(f"Left out, since it can't be read: {error}")
 
 
 def _page_of_checkpoints(paths: Sequence[Path], load: Loader) -> Page:
     if len(paths) == 1:
         found = load(paths[0], True)
         return checkpoint_page(found, found.at_random(), source=str(paths[0]))
-    paths = _in_order(paths)
+    paths = _in_order(paths) if len(paths) > 2 else paths
     labels = _labels(paths)
     probes = [load(path, False) for path in paths]
     if len(probes) == 2:

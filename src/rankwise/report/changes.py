@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["change_table", "changes_page", "q_sentences", "wholes_page"]
 
+VISIBLE = 5e-4  # the least change that three digits show
 SHOWN = ("stable_rank", "condition", "quality")
 ARROWS = (
     "Each line leads from a layer's value before, the stroke, to its value after, the triangle, "
@@ -134,11 +135,12 @@ def _verdict(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[str]:
     yield from format_verdict(diff, width=None).split("\n")
     yield from q_sentences(before, after)
     moves = [(c.stable_rank, c.name) for c in diff.changes if c.stable_rank is not None]
-    most, least = max(moves, default=(0.0, "")), min(moves, default=(0.0, ""))
-    if most[0] > 0:
-        yield f"Stable rank s grew most in {printable(most[1])} ({most[0]:+.2g})."
-    if least[0] < 0:
-        yield f"It fell most in {printable(least[1])} ({least[0]:+.2g})."
+    for verb, (move, name) in (
+        ("grew", max(moves, default=(0.0, ""))),
+        ("fell", min(moves, default=(0.0, ""))),
+    ):
+        if abs(move) >= VISIBLE and (move > 0) == (verb == "grew"):
+            yield f"Stable rank s {verb} most in {printable(name)} ({move:+.3f})."
     yield USE_OF_Q
 
 

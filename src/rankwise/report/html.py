@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(error.name or "jinja2", "report", "Writing a report") from error
 
-__all__ = ["CSP_SERVED", "asset", "packed", "page_html", "rows_html", "served_html"]
+__all__ = ["CSP_SERVED", "asset", "packed", "page_bytes", "page_html", "rows_html", "served_html"]
 
 _FOLDER = Path(__file__).with_name("assets")
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "vega.js": "text/javascript"}
@@ -53,6 +53,11 @@ def page_html(page: Page) -> str:
     vega, script, style = (_own(text) for text in (_vega(), _text("page.js"), _text("page.css")))
     policy = f"{_ALWAYS}; form-action 'none'; script-src {_digest(vega)} {_digest(script)}"
     return _render(page, policy, style=style, vega=vega, script=script)
+
+
+def page_bytes(page: Page) -> bytes:
+    """The same for a file; a name may hold half a character, which UTF-8 can't write."""
+    return page_html(page).encode("utf-8", "replace")
 
 
 def served_html(page: Page) -> str:
@@ -144,7 +149,7 @@ def _json(content: object) -> Markup:
 
 def _own(text: str) -> Markup:
     """A script or style of ours or of Vega's, which stands in the page as it is."""
-    if "</script" in text.lower() or "<!--" in text:
+    if any(end in text.lower() for end in ("</script", "</style", "<!--")):
         raise ValueError("a script that can't stand in a page")
     return Markup(text)  # noqa: S704 - nothing in it comes from a user
 

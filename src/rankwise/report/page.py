@@ -105,6 +105,10 @@ class Table:
     name: str = ""
     picks: str = ""
 
+    def is_number(self, column: int) -> bool:
+        """Whether a column is set to the right."""
+        return column > 0 if self.numeric is None else column in self.numeric
+
 
 @dataclass(frozen=True, slots=True)
 class Section:

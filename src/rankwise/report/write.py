@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankwise.atomic import write_bytes
 from rankwise.report.build import build_page
-from rankwise.report.html import page_html
+from rankwise.report.html import page_bytes
 
 __all__ = ["write_report"]
 
@@ -45,5 +45,5 @@ def write_report(
     """
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     page = build_page([Path(path) for path in listed], title=title)
-    write_bytes(Path(out), page_html(page).encode())
+    write_bytes(Path(out), page_bytes(page))
     return Path(out)

@@ -532,6 +532,7 @@ def test_in_a_browser_the_list_follows_a_run(client, trainer, visit):
     page.tab.get_by_text("2 of 10").wait_for()
     assert "50.00 %" in page.text("tbody")
     assert page.tab.get_by_role("checkbox").is_checked()
+    assert page.tab.evaluate("document.activeElement.value") == "one"  # it keeps the focus
     trainer("two", seed=1)
     page.tab.get_by_role("link", name="two").wait_for()
     page.tab.get_by_role("button", name="Compare the ticked runs").click()

@@ -4,8 +4,9 @@
   "use strict";
   const content = JSON.parse(document.getElementById("content").textContent);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const COLOURS = ["ink", "faint", "near", "deep"];
+  const COLOURS = ["ink", "faint", "near", "deep", "paper"];
   const PAUSE = 2000; // between two questions to the server, in milliseconds
+  const PATIENCE = 30000; // for an answer
   const ERRORS = 1; // what Vega calls the level of errors alone
   const drawn = []; // { view, rows }: each figure and the name of the rows it shows
   let chosen = "";
@@ -21,7 +22,7 @@
   const colours = () => {
     const style = getComputedStyle(document.documentElement);
     const found = COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]);
-    return Object.fromEntries([...found, ["paper", "transparent"]]);
+    return Object.fromEntries(found);
   };
 
   const draw = async (node) => {
@@ -39,8 +40,6 @@
       ast: true, renderer: "canvas", actions, downloadFileName: "rankwise", logLevel: ERRORS,
     };
     const { view } = await vegaEmbed(node, spec, options);
-    node.setAttribute("role", "img");
-    node.setAttribute("aria-label", spec.description);
     view.addEventListener("click", (_, item) => {
       const layer = item && item.datum && item.datum.layer;
       if (typeof layer === "string") choose(layer === chosen ? "" : layer);
@@ -61,6 +60,7 @@
       }
       await new Promise((go) => setTimeout(go)); // let the page answer in between
     }
+    content.datasets = {}; // every figure has its rows by now
     document.body.dataset.ready = "";
   };
 
@@ -73,13 +73,16 @@
     }
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  let folded = [];
   addEventListener("beforeprint", () => {
     document.documentElement.classList.add("on-paper");
-    all("details.words").forEach((part) => { part.open = true; });
+    folded = all("details.words:not([open])");
+    folded.forEach((part) => { part.open = true; });
     recolour();
   });
   addEventListener("afterprint", () => {
     document.documentElement.classList.remove("on-paper");
+    folded.forEach((part) => { part.open = false; });
     recolour();
   });
 
@@ -160,25 +163,30 @@
 
   // What is new, from the server that this page came from.
   const append = (name, rows) => {
-    const known = content.datasets[name];
-    if (!known) return;
-    known.fields.forEach((field, j) => {
-      known.columns[j].push(...rows.map((row) => row[field] ?? null));
-    });
     for (const one of drawn) {
       if (one.rows !== name) continue;
       const fresh = rows.map((row) => ({ ...row }));
       one.view.insert(name, fresh).runAsync();
     }
   };
+  // What has the focus in a table keeps it when the rows are made anew.
+  const handle = (node) => node.value || node.getAttribute("href") || node.dataset.choose;
+  const withFocus = (body, change) => {
+    const held = body.contains(document.activeElement) ? handle(document.activeElement) : null;
+    change();
+    const same = held && all("input, a, button", body).find((node) => handle(node) === held);
+    if (same) same.focus({ preventScroll: true });
+  };
   const replaceRows = (name, html) => {
     for (const table of all("[data-table]")) {
       if (table.dataset.table !== name) continue;
       const body = table.tBodies[0];
       const ticked = new Set(all("input:checked", body).map((box) => box.value));
-      body.innerHTML = html; // made and escaped by the same template as the page
-      for (const box of all("input[type=checkbox]", body)) box.checked = ticked.has(box.value);
-      sort(table);
+      withFocus(body, () => {
+        body.innerHTML = html; // made and escaped by the same template as the page
+        for (const box of all("input[type=checkbox]", body)) box.checked = ticked.has(box.value);
+        sort(table);
+      });
       filter(table.closest(".table"));
       markRows();
     }
@@ -191,6 +199,7 @@
     }));
   };
   const take = (news) => {
+    content.updates = news.updates ?? content.updates; // first: no row is taken twice
     if (news.reload) return location.reload();
     for (const [name, rows] of Object.entries(news.datasets ?? {})) append(name, rows);
     for (const [name, html] of Object.entries(news.tables ?? {})) replaceRows(name, html);
@@ -207,18 +216,30 @@
       });
       document.querySelector(".facts").replaceChildren(...parts);
     }
-    content.updates = news.updates ?? content.updates;
   };
   const status = document.querySelector(".live");
-  const tell = (text) => { status.hidden = false; status.textContent = text; };
+  const tell = (text) => {
+    status.hidden = false;
+    if (status.textContent !== text) status.textContent = text; // else it would be read out again
+  };
+  const ENDS = {
+    401: "The server asks for another token: open the address that it printed.",
+    404: "This is gone from the server; what is shown was the last of it.",
+  };
   const ask = async () => {
+    let news = null;
     try {
-      const answer = await fetch(content.updates, { cache: "no-store" });
+      const signal = AbortSignal.timeout(PATIENCE);
+      const answer = await fetch(content.updates, { cache: "no-store", signal });
+      if (answer.status in ENDS) return tell(ENDS[answer.status]);
       if (!answer.ok) throw new Error(`it answers ${answer.status}`);
-      take(await answer.json());
-      tell(content.updates ? "Live: this page is brought up to date." : "This is over: nothing more will come.");
+      news = await answer.json();
     } catch (error) {
       tell(`The server can't be reached (${error.message}); trying again.`);
+    }
+    if (news) {
+      take(news);
+      tell(content.updates ? "Live: this page is brought up to date." : "This is over: nothing more will come.");
     }
     if (content.updates) setTimeout(ask, PAUSE);
   };

@@ -38,6 +38,8 @@ class Watcher:
     def __init__(self, folder: Path, *, host: str, port: int, token: str | None) -> None:
         if token is not None and len(token) < _SHORTEST:
             raise ArgumentError(f"Expected a token of {_SHORTEST} characters or more.")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise ArgumentError("Expected a token of plain ASCII characters, as headers take them.")
         self.is_open = not is_loopback(host)
         self.token = token or (secrets.token_urlsafe(24) if self.is_open else None)
         self.host = host
