@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-RUNS = ROOT / "demo" / "runs"
+RUNS = Path("demo/runs")
 COLOURS = 128  # of a picture; more can't be told apart, and take more room
 
 
@@ -31,7 +31,7 @@ def shoot(
     tab.goto(address)
     tab.wait_for_selector("body[data-ready]", state="attached", timeout=60_000)
     picture = Image.open(io.BytesIO(tab.screenshot())).convert("RGB").quantize(COLOURS)
-    picture.save(ROOT / "docs" / f"{name}.png", optimize=True)
+    picture.save(Path("docs") / f"{name}.png", optimize=True)
     tab.close()
 
 
@@ -53,6 +53,7 @@ def main() -> None:
 
     from rankwise.report import write_report
 
+    os.chdir(ROOT)  # so that the pages show short paths
     if not RUNS.is_dir():
         sys.exit("There are no runs to show yet: run `make demo` first.")
     run = next(path for path in sorted(RUNS.iterdir()) if "rmsgd" in path.name)

@@ -165,6 +165,17 @@ def test_rank_one_layers_are_flagged():
     assert "by definition" in layer.reason
 
 
+def test_a_convolution_of_rank_one_in_one_unfolding_only_is_told_apart():
+    torch.manual_seed(3)
+    weight = torch.zeros(24, 16, 3, 3) + 0.05 * torch.randn(24, 16, 3, 3)
+    weight += torch.randn(24, 1, 1, 1) * torch.randn(1, 16, 3, 3) * 0.02
+    layer = rankwise.probe({"w": weight}).layers[0]
+    ranks = sorted(mode.rank for mode in layer.modes)
+    assert ranks == [0, 1]
+    assert not layer.is_rank_one
+    assert layer.reason == "rank 1 in one unfolding, which lifts q by definition, not by learning"
+
+
 def test_zeros_are_a_named_outcome():
     layer = rankwise.probe({"w": torch.zeros(30, 80)}).layers[0]
     assert (layer.rank, layer.stable_rank, layer.condition, layer.quality) == (0, 0, 1, 0)

@@ -22,6 +22,7 @@ from rankwise.unfold import Modes, Unfolding, kind_of, plan
 __all__ = ["means", "measure", "mode_metrics", "needs_measuring", "rank_caveats", "unfoldings"]
 
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
+_RANK_ONE_PARTLY = "rank 1 in one unfolding, which lifts q by definition, not by learning"
 _ZERO = "all zeros"
 _AVERAGED = (
     "rank",
@@ -177,8 +178,9 @@ def _caveats(weight: Weight, modes: Sequence[ModeMetrics], norm: float) -> Itera
 
 def rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
     """What to know of the figures of a layer of such ranks."""
-    if max(mode.rank for mode in modes) == 1:
-        yield _RANK_ONE
+    ones = sum(mode.rank == 1 for mode in modes)
+    if ones:
+        yield _RANK_ONE if ones == len(modes) else _RANK_ONE_PARTLY
 
 
 def _row(weight: Weight, status: Status, reason: str, **figures: object) -> LayerMetrics:

@@ -208,11 +208,11 @@ class LayerMetrics:
 
     @property
     def is_rank_one(self) -> bool:
-        """Whether every unfolding that holds anything holds just one direction.
+        """Whether every unfolding holds just one direction.
 
         There κ = 0, so q is at its maximum by definition, which says nothing of learning.
         """
-        return max((mode.rank for mode in self.modes), default=0) == 1
+        return bool(self.modes) and all(mode.rank == 1 for mode in self.modes)
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain types, ready for JSON."""

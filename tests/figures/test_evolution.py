@@ -155,3 +155,8 @@ def test_two_epochs_are_labelled_once_each():
     found = [{"epoch": epoch, "quality": 0.1 * epoch} for epoch in (1, 2)]
     svg = vl_convert.vegalite_to_svg(quality_figure(found).to_dict())
     assert svg.count(">1</text>") == svg.count(">2</text>") == 1
+
+
+def test_nothing_but_zeros_is_the_dark_end_of_the_scale():
+    found = heat_map(rows(quality=0.0), "quality").to_dict()["layer"][1]
+    assert found["encoding"]["color"]["scale"]["domain"] == [0, 1]

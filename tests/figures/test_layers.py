@@ -107,3 +107,8 @@ def test_names_are_nothing_but_values():
 def test_an_unknown_metric_is_refused():
     with pytest.raises(ArgumentError, match="Expected one of quality"):
         layer_figure([], "loss")
+
+
+def test_where_nothing_was_probed_there_is_a_sentence():
+    with pytest.raises(rankwise.ArgumentError, match="No layer was probed"):
+        rankwise.probe({"bias": torch.zeros(3)}).plot()

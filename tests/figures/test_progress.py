@@ -7,9 +7,9 @@ from rankwise import ArgumentError
 from rankwise.figures.progress import progress_figure, time_figure
 
 
-def rows(*values, score="loss", run=""):
+def rows(*values, score="loss"):
     return [
-        {"run": run, "epoch": e, "seconds": 2.0 * e, "set": part, "score": score, "value": value}
+        {"epoch": e, "seconds": 2.0 * e, "set": part, "score": score, "value": value}
         for e, value in enumerate(values, start=1)
         for part in ("train", "test")
     ]

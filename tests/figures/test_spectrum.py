@@ -100,3 +100,9 @@ def test_without_spectra_there_are_no_rows_and_still_a_figure():
     rows = spectrum_rows(rankwise.probe({"w": strong()}))
     assert rows == []
     assert "<svg" in drawn(spectrum_figure(rows))
+
+
+def test_a_figure_names_the_layer_it_shows(found):
+    figure = spectrum_figure(spectrum_rows(found))
+    assert ">fc</text>" in drawn(figure, "fc")
+    assert ">conv</text>" in drawn(figure)

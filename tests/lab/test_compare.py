@@ -66,12 +66,13 @@ def test_a_setting_of_which_all_diverged_comes_last(tmp_path):
     ]
 
 
-def test_a_run_that_ends_without_a_score_counts_as_diverged(tmp_path):
+def test_a_run_that_ends_without_a_score_is_counted_apart(tmp_path):
     # A perplexity may be beyond all numbers while its loss is not.
     options = {"network": "lstm1", "optimizer": "sgd"}
     trials(tmp_path, [100.0, float("inf")], score="perplexity", **options)
     (found,) = compare(load_runs(tmp_path))
-    assert (found.values, found.diverged) == ((100.0,), 1)
+    assert (found.values, found.diverged, found.unscored) == ((100.0,), 0, 1)
+    assert "1 (1 without a score)" in comparison_table([found])
 
 
 def test_runs_that_go_on_still_are_left_out(tmp_path):

@@ -9,7 +9,7 @@ from runs import LAYERS, epoch, written
 
 import rankwise
 from rankwise.lab import Config, RunError, load_run, load_runs
-from rankwise.lab.records import RunFolder
+from rankwise.lab.records import RunFolder, is_epoch
 from rankwise.lab.resolve import resolved
 
 
@@ -70,6 +70,115 @@ def test_a_broken_line_is_left_out_with_a_warning(tmp_path, broken):
     path.write_bytes(b"\n".join([lines[0], broken, lines[2], b""]))
     with pytest.warns(UserWarning, match=r"epochs\.jsonl: a broken record is left out"):
         assert [record["epoch"] for record in folder.read().epochs] == [1, 3]
+
+
+SECONDS = {"step": 1.0, "trained": 1.0}
+DAMAGED = {
+    "no test": {"test": None},
+    "no training": {"train": None},
+    "a list for a test": {"test": [0.5]},
+    "seconds are a number": {"seconds": 3},
+    "no time of training": {"seconds": {"step": 1.0}},
+    "a time that is null": {"seconds": {**SECONDS, "trained": None}},
+    "a part of the time that is null": {"seconds": {**SECONDS, "step": None}},
+    "a score that is text": {"test": {"accuracy": "0.5"}},
+    "a score that is true": {"test": {"accuracy": True}},
+    "a score that is nested": {"test": {"accuracy": {"top1": 0.5}}},
+    "a quality that is text": {"quality": "x"},
+    "a quality beyond all floats": {"quality": 10**400},
+    "a quality that is no number": {"quality": math.nan},
+    "three rates": {"rates": [0.1, 0.2, 0.3]},
+    "a rate that is text": {"rates": ["a", "b"]},
+    "rates are a number": {"rates": 0.1},
+    "an epoch that is true": {"epoch": True},
+    "an epoch before the first": {"epoch": 0},
+    "an epoch beyond all floats": {"epoch": 10**400},
+    "something nested that we never write": {"more": {"a": 1}},
+}
+
+
+@pytest.mark.parametrize("change", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_epoch_is_left_out_with_a_warning(tmp_path, change):
+    folder = written(tmp_path, [epoch(1)])
+    with (folder.path / "epochs.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**epoch(2), **change}) + "\n")
+    with pytest.warns(UserWarning, match=r"epochs\.jsonl: a broken record is left out"):
+        assert [record["epoch"] for record in folder.read().epochs] == [1]
+
+
+LOST = {  # what a run of each task may record
+    "images": {"test": {"loss": 1.0, "accuracy": 0.5, "top5": 0.9, "auc": None}},
+    "words": {"train": {"loss": 1e3, "perplexity": None}, "test": {"loss": 9, "perplexity": None}},
+    "a GAN": {"train": {"loss": None, "generator_loss": 2.0}, "test": {"frechet": None}},
+    "no layers": {"quality": None, "rates": None},
+    "a rate that is no number": {"rates": [None, 1.0]},
+}
+
+
+@pytest.mark.parametrize("change", LOST.values(), ids=LOST)
+def test_null_stands_for_what_was_no_number(change):
+    assert is_epoch(json.loads(json.dumps({**epoch(1), **change})))
+
+
+def _counts(folder):
+    run = folder.read()
+    return len(run.epochs), len(run.layers()), len(run.sessions())
+
+
+@pytest.mark.parametrize("name", ["epochs.jsonl", "layers.jsonl", "sessions.jsonl"])
+@pytest.mark.parametrize("depth", [20, 900, 100_000])
+def test_a_deeply_nested_line_is_left_out_with_a_warning(tmp_path, name, depth):
+    folder = written(tmp_path, [epoch(1)])
+    lines = {
+        "epochs.jsonl": {**epoch(2), "test": {"accuracy": "DEEP"}},
+        "layers.jsonl": {"epoch": 2, "layers": {**LAYERS, "rate": ["DEEP", 0.1]}},
+        "sessions.jsonl": {"started": "now", "data": "DEEP"},
+    }
+    nested = "[" * depth + "]" * depth
+    with (folder.path / name).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(lines[name]).replace('"DEEP"', nested) + "\n")
+    with pytest.warns(UserWarning, match=f"{name}: a broken record is left out"):
+        assert _counts(folder) == (1, 2, 1)
+
+
+BROKEN_LAYERS = {
+    "no columns": None,
+    "a list": [1],
+    "no names": {key: column for key, column in LAYERS.items() if key != "name"},
+    "no rates": {key: column for key, column in LAYERS.items() if key != "rate"},
+    "unequal columns": {**LAYERS, "rank": [3.0]},
+    "a number for a column": {**LAYERS, "rank": 3.0},
+    "a number for a name": {**LAYERS, "name": ["conv", 5]},
+    "text for a number": {**LAYERS, "rate": ["0.1", None]},
+    "a column that hides the epoch": {**LAYERS, "epoch": [None, None]},
+}
+
+
+@pytest.mark.parametrize("columns", BROKEN_LAYERS.values(), ids=BROKEN_LAYERS)
+def test_damaged_layers_are_left_out_with_a_warning(tmp_path, columns):
+    folder = written(tmp_path, [epoch(1)])
+    with (folder.path / "layers.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"epoch": 2, "layers": columns}) + "\n")
+    with pytest.warns(UserWarning, match=r"layers\.jsonl: a broken record is left out"):
+        assert {row["epoch"] for row in folder.read().layers()} == {1}
+
+
+@pytest.mark.parametrize(
+    "change", [{"hardware": 3}, {"hardware": {"accelerators": 3}}, {"versions": "1"}], ids=str
+)
+def test_a_damaged_start_is_left_out_with_a_warning(tmp_path, change):
+    folder = written(tmp_path, [epoch(1)])
+    with (folder.path / "sessions.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"started": "later", **change}) + "\n")
+    with pytest.warns(UserWarning, match=r"sessions\.jsonl: a broken record is left out"):
+        assert folder.read().sessions() == [{"started": "now"}]
+
+
+def test_a_budget_that_is_no_number_is_none(tmp_path):
+    folder = written(tmp_path, [epoch(1)])
+    (folder.path / "budget.json").write_text('{"seconds": "long"}')
+    with pytest.warns(UserWarning, match=r"budget\.json: a broken record"):
+        assert folder.read().budget is None
 
 
 def test_a_broken_outcome_is_warned_of_and_the_run_counts_as_unfinished(tmp_path):
@@ -177,8 +286,8 @@ def test_without_pandas_it_says_what_to_install(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"3", b'{"network": 3}', b'{"netwrk": "resnet20"}', b"\xff"],
-    ids=repr,
+    [b"", b"{", b"[]", b"3", b'{"network": 3}', b'{"netwrk": "resnet20"}', b"\xff", b"[" * 100_000],
+    ids=range(8),
 )
 def test_options_that_cannot_be_read_are_an_error_that_names_the_folder(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from rankwise.lab.scores import label_accuracy, multilabel_auc, perplexity, top_k, two_class_auc
+from rankwise.lab.scores import (
+    is_falling,
+    label_accuracy,
+    main_score,
+    multilabel_auc,
+    perplexity,
+    score_text,
+    top_k,
+    two_class_auc,
+)
 
 # Few distinct scores, so that ties are the rule.
 PAIRS = st.lists(st.tuples(st.integers(-2, 2), st.booleans()), min_size=1, max_size=40)
@@ -113,3 +122,38 @@ def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
     assert perplexity(math.log(10_000)) == pytest.approx(10_000)
     assert perplexity(1e4) == perplexity(math.inf) == math.inf
     assert math.isnan(perplexity(math.nan))
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({"loss": 1.0, "top5": 1.0, "accuracy": 0.5}, "accuracy"),
+        ({"loss": 1.0, "perplexity": 9.0}, "perplexity"),
+        ({"frechet": 9.0}, "frechet"),
+        ({"loss": 1.0}, "loss"),
+        ({}, "loss"),
+    ],
+)
+def test_a_run_is_judged_by_the_score_of_its_task(scores, expected):
+    assert main_score([{}, {"test": {}}, {"test": scores}]) == expected
+    assert is_falling(expected) is (expected != "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("values", "score", "text"),
+    [
+        ([0.8], "accuracy", "80.00 %"),
+        ([0.79, 0.81], "accuracy", "80.00 ± 1.41 %"),
+        ([0.995], "top5", "99.50 %"),
+        ([0.004], "frechet", "0.004000"),
+        ([0.004, 0.005], "frechet", "0.004500 ± 0.000707"),
+        ([80.0, 81.0], "perplexity", "80.50 ± 0.71"),
+        ([12345.6], "perplexity", "12346"),
+        ([1.5e30], "perplexity", "1.500e+30"),
+        ([3e-9], "frechet", "3.000e-09"),
+        ([0.0], "frechet", "0.00"),
+        ([], "accuracy", "–"),
+    ],
+)
+def test_a_score_is_written_with_the_digits_that_tell_it(values, score, text):
+    assert score_text(values, score) == text

@@ -128,3 +128,11 @@ def test_a_folder_whose_name_is_no_text_gets_a_page(tmp_path):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/runs-\xff"))
     written(folder, [epoch(1)])
     assert "runs-" in write_report(folder, tmp_path / "report.html").read_text()
+
+
+def test_a_checkpoint_is_never_overwritten_by_its_report(tmp_path):
+    path = saved(tmp_path / "model.pt")
+    before = path.read_bytes()
+    with pytest.raises(rankwise.ArgumentError, match="would be overwritten"):
+        write_report(path, path)
+    assert path.read_bytes() == before

@@ -46,7 +46,7 @@ def test_the_verdict_comes_in_words_and_says_what_q_is_not_for(weights):
     found, page = page_of(weights)
     verdict = " ".join(page.verdict)
     assert "4 of 5 layers hold structure (1 looks like pure noise: noise.weight)" in verdict
-    assert "(one draw), 4 of 5 layers are told apart" in verdict
+    assert "(one draw), 4 of 5 layers can be told apart" in verdict
     assert f"Q = {found.quality:.3f}" in verdict
     assert "don't choose a model by it" in verdict
     strongest = max(found.probed, key=lambda layer: layer.quality)

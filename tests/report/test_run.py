@@ -120,7 +120,6 @@ def test_an_update_holds_the_rows_of_new_epochs_only(tmp_path):
         "quality": {3},
         "time": {3},
     }
-    assert (news["epoch"], news["status"]) == (3, "unfinished")
     assert ["Network quality Q", "0.300", "0.100 after epoch 1"] in map(list, news["facts"])
     assert "Test accuracy is 80.00 %" in " ".join(news["verdict"])
     assert ">0.500<" in news["tables"]["layers"]
@@ -155,7 +154,65 @@ def test_a_page_without_figures_or_of_dropped_epochs_is_drawn_anew(tmp_path, aft
 def test_a_page_of_no_epoch_waits_for_the_first(tmp_path):
     news = run_update(written(tmp_path, [], status=None).read(), 0)
     assert "reload" not in news
-    assert news["epoch"] == 0
+
+
+def news_of_third(tmp_path, *, record=None, layers=LAYERS):
+    """What is new for a page of two epochs when the third is recorded."""
+    folder = written(tmp_path, [epoch(1), epoch(2)], status=None)
+    folder.add(record or epoch(3), layers)
+    return run_update(folder.read(), 2)
+
+
+RESHAPED = {
+    "rates that need a log scale": {"layers": {**LAYERS, "rate": [0.1, 0.001]}},
+    "a loss that needs a log scale": {"record": epoch(3, loss=0.001)},
+    "a score of its own": {"record": {**epoch(3), "train": {"loss": 1.0, "generator_loss": 2.0}}},
+    "other layers": {"layers": {**LAYERS, "name": ["conv", "head"]}},
+}
+
+
+@pytest.mark.parametrize("change", RESHAPED.values(), ids=RESHAPED)
+def test_epochs_that_change_how_figures_are_drawn_make_the_page_load_anew(tmp_path, change):
+    assert news_of_third(tmp_path, **change) == {"reload": True}
+
+
+def test_a_metric_that_had_no_value_before_makes_the_page_load_anew(tmp_path):
+    empty = {**LAYERS, "condition": [None, None]}
+    folder = written(tmp_path, [epoch(1)], status=None, layers=empty)
+    folder.add(epoch(2), LAYERS)
+    assert run_update(folder.read(), 1) == {"reload": True}
+
+
+def test_epochs_like_those_before_are_added_to_the_page(tmp_path):
+    assert [row["epoch"] for row in news_of_third(tmp_path)["datasets"]["layers"]] == [3, 3]
+
+
+@pytest.mark.parametrize(("most", "reload"), [(5, True), (6, False), (3, False)])
+def test_a_page_that_would_show_fewer_epochs_is_drawn_anew(tmp_path, monkeypatch, most, reload):
+    monkeypatch.setattr("rankwise.report.run.MOST", most)
+    assert news_of_third(tmp_path).get("reload", False) is reload
+
+
+def test_epochs_that_a_new_page_would_not_draw_are_not_sent(tmp_path, monkeypatch):
+    monkeypatch.setattr("rankwise.report.run.MOST", 8)
+    folder = written(tmp_path, [epoch(number) for number in range(1, 9)], status=None)
+    rows = run_update(folder.read(), 5)["datasets"]["layers"]
+    assert {row["epoch"] for row in rows} == {7, 8}  # every other one, and the last
+
+
+def test_damaged_records_leave_the_page_of_a_run(tmp_path):
+    folder = grown(tmp_path)
+    for name, line in {
+        "epochs.jsonl": {**epoch(4), "test": None},
+        "layers.jsonl": {"epoch": 3, "layers": {"name": 5}},
+        "sessions.jsonl": {"started": "now", "hardware": 3},
+    }.items():
+        with (folder.path / name).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    with pytest.warns(UserWarning, match="a broken record is left out"):
+        page = run_page(folder.read())
+    assert "It finished after 3 epochs." in words(page)
+    assert "<h1>" in page_html(page)
 
 
 def test_the_figures_of_a_gan_are_those_of_its_losses_and_its_distance(tmp_path):

@@ -62,7 +62,7 @@ def test_tiles_hold_the_figures_of_the_last_epoch(tmp_path):
 def test_a_score_that_should_fall_is_best_where_it_is_lowest(tmp_path, score, label):
     records = [epoch(n, score=score, value=v) for n, v in enumerate((90.0, 20.0, 30.0), 1)]
     found = words(written(tmp_path, records))
-    assert f"Test {label} is 30 after epoch 3; it was best in epoch 2: 20." in found
+    assert f"Test {label} is 30.00 after epoch 3; it was best in epoch 2: 20.00." in found
 
 
 def test_a_run_without_a_score_says_so(tmp_path):
@@ -111,7 +111,15 @@ def test_quality_that_does_not_move_stays(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.6549, "0.655 s"), (119, "119 s"), (150, "2.5 min"), (9000, "2.5 h")]
+    ("seconds", "text"),
+    [
+        (0.6549, "0.655 s"),
+        (119, "119 s"),
+        (150, "2.5 min"),
+        (9000, "2.5 h"),
+        (1234 * 3600, "1234 h"),
+        (999.7 * 3600, "1000 h"),
+    ],
 )
 def test_a_time_has_the_unit_that_suits_it(seconds, text):
     assert time_text(seconds) == text

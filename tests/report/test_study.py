@@ -1,5 +1,6 @@
 """A study's page: the verdict, the paper's table, and each figure only where it can be drawn."""
 
+import json
 import math
 import statistics
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankwise.figures.style import rows_name
-from rankwise.lab import Config
+from rankwise.lab import Config, load_runs
 from rankwise.lab.records import Run, RunFolder
 from rankwise.lab.resolve import resolved
 from rankwise.report.html import page_html
@@ -114,10 +115,33 @@ def test_diverged_and_unfinished_runs_are_said_and_not_counted():
         run(0.1, network="vgg16", optimizer="sgd", seed=9, status="diverged"),
     ]
     page = study_page(runs, title="t")
-    assert "15 of 17 runs finished, 1 diverged, 1 unfinished and not counted" in page.verdict[-1]
+    said = "15 of 17 runs finished with a score, 1 diverged, 1 unfinished and not counted"
+    assert said in page.verdict[-1]
     cell = items(page, Table)[0].rows[1][2]
     assert cell.text == "≈ 90.50 ± 1.00 % (3, 1 diverged, 1 unfinished)"
     assert [fact.value for fact in page.facts][:3] == ["15 of 17", "3", "2"]
+
+
+def test_runs_that_finished_without_a_score_are_not_said_to_have_diverged():
+    lstm = {"network": "lstm1", "data": "text:ptb.txt", "optimizer": "sgd", "score": "perplexity"}
+    lost = run(80.0, seed=5, **lstm)
+    epochs = (*lost.epochs[:-1], {**lost.epochs[-1], "test": {"loss": 900.0, "perplexity": None}})
+    page = study_page(
+        [*trials([80.0, 81.0], **lstm), Run(lost.folder, lost.config, "finished", epochs)],
+        title="t",
+    )
+    assert "2 of 3 runs finished with a score, 1 without a score" in page.verdict[-1]
+    assert page.facts[0].remark == "1 without a score"
+    assert items(page, Table)[0].rows[0][1].text == "80.50 ± 0.71 (2, 1 without a score)"
+    assert "diverged" not in " ".join(page.verdict)
+
+
+def test_small_distances_are_told_with_their_digits():
+    gan = {"network": "wgan", "score": "frechet", "gap": 0.0}
+    runs = [*trials([0.004, 0.005], optimizer="sgd", **gan), run(0.009, optimizer="adam", **gan)]
+    page = study_page(runs, title="t")
+    assert "0.004500 ± 0.000707 (n = 2), 0.0045 ahead of adam (0.009000, n = 1)" in page.verdict[0]
+    assert items(page, Table)[0].rows[0][1].text == "★ 0.004500 ± 0.000707 (2)"
 
 
 def test_the_table_marks_the_best_and_the_close_by_tone_and_by_symbol():
@@ -182,6 +206,53 @@ def test_trials_of_unlike_pace_are_brought_to_one_clock():
     assert [rows[0]["seconds"], rows[-1]["seconds"]] == pytest.approx([1.8, 3.6])
     assert (rows[-1]["low"], rows[-1]["high"]) == pytest.approx((0.8 * 0.75, 0.8))
     assert {row["n"] for row in rows} == {2}
+
+
+def test_settings_whose_trials_have_no_time_in_common_are_named():
+    runs = [
+        *trials([0.7, 0.8], optimizer="sgd"),
+        run(0.7, seed=0, optimizer="adam", pace=1.0),
+        run(0.8, seed=1, optimizer="adam", pace=9.0),
+    ]
+    page = study_page(runs, title="t")
+    timed = rows_of(picture(page, "Test accuracy against time"))
+    assert {row["setting"] for row in timed} == {"sgd"}
+    why = "Test accuracy against time: without adam, whose trials have no time in common."
+    assert why in left_out(page)
+    alone = study_page(runs[2:], title="t")
+    assert "Test accuracy against time" not in titles(alone)
+    assert why in left_out(alone)
+    assert "against epochs: without" not in left_out(alone)
+
+
+def test_settings_whose_trials_have_no_epoch_in_common_are_named():
+    first, second = trials([0.7, 0.8], optimizer="adam")
+    first = Run(first.folder, first.config, "finished", first.epochs[:2])
+    second = Run(second.folder, second.config, "finished", second.epochs[2:])
+    page = study_page([first, second, run(0.9, optimizer="sgd")], title="t")
+    assert "epochs: without adam, whose trials have no epoch in common." in left_out(page)
+
+
+def test_no_words_name_a_colour_that_is_another_in_the_dark():
+    assert "black" not in titles_reading(study_page(study(), title="t"))
+
+
+def test_one_damaged_record_leaves_the_page_of_a_study(tmp_path):
+    for seed in range(2):
+        folder = RunFolder(resolved(Config(out=str(tmp_path), seed=seed, epochs=2)))
+        folder.path.mkdir()
+        folder.open({"started": "now", "hardware": {"cpu": "A"}})
+        for number in (1, 2):
+            folder.add(record(number, 0.5, "accuracy"), {})
+        folder.end("finished")
+    damaged = {**record(3, 0.5, "accuracy"), "test": None}
+    with (folder.path / "epochs.jsonl").open("a") as file:
+        file.write(json.dumps(damaged) + "\n")
+    with (folder.path / "sessions.jsonl").open("a") as file:
+        file.write(json.dumps({"started": "now", "hardware": {"accelerators": 3}}) + "\n")
+    with pytest.warns(UserWarning, match="a broken record is left out"):
+        page = study_page(load_runs(tmp_path), title="t")
+    assert "only rmsgd has finished, test accuracy 50.00 ± 0.00 % (n = 2)" in page.verdict[0]
 
 
 def test_q_is_correlated_with_score_and_gap_in_words_and_clustered_by_setting():

@@ -99,7 +99,9 @@ def layers_of(rows: list[Any]) -> list[str]:
 def scale_of(rows: list[Any], metric: str, **options: Any) -> alt.Scale:  # noqa: ANN401
     """Linear from 0; logarithmic for rates that differ by orders of magnitude."""
     found = [abs(row[metric]) for row in rows if row.get(metric)]
-    if metric != "rate" or not found or max(found) <= WIDE * min(found):
+    if not found:  # nothing but zeros: else 0 would stand in the middle of the scale
+        return alt.Scale(domain=[0, 1], **options)
+    if metric != "rate" or max(found) <= WIDE * min(found):
         return alt.Scale(zero=True, **options)
     if all(row.get(metric) is None or row[metric] > 0 for row in rows):
         return alt.Scale(type="log", **options)

@@ -104,6 +104,8 @@ def layer_figure(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerC
 def layers_figure(rows: Rows) -> alt.VConcatChart:
     """All metrics of every layer, one chart below the other: for notebooks and image files."""
     rows = list(rows)
+    if not rows:
+        raise ArgumentError("No layer was probed, so there is nothing to draw.")
     charts = [_drawn(alt.Chart(width=WIDTH, height=110), rows, metric) for metric in METRICS]
     stacked = alt.vconcat(*charts, data=chart("layers").data)
     titles = ", ".join(title for title, _ in METRICS.values())

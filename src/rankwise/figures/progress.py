@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
 
 from rankwise.errors import ArgumentError
@@ -11,7 +9,7 @@ from rankwise.figures.axes import across_axis, epoch_axis, value_axis
 from rankwise.figures.run_rows import PARTS
 from rankwise.figures.style import CATEGORIES, Rows, chart, finished
 
-__all__ = ["progress_figure", "time_figure"]
+__all__ = ["progress_figure", "score_scale", "time_figure"]
 
 SHARES = ("accuracy", "top5")  # shown in percent
 HUGE = 100  # losses that differ by more than this factor are drawn on a log scale
@@ -35,9 +33,8 @@ def progress_figure(
     if across not in ("epoch", "seconds"):
         raise ArgumentError(f'across should be "epoch" or "seconds", got {across!r}.')
     rows = list(rows)
-    shown = [row for row in rows if row["score"] == score]
     colours = alt.Scale(domain=list(SETS), range=[CATEGORIES[1], CATEGORIES[0]])
-    scale, form = _scale(shown, score), "%" if score in SHARES else "~g"
+    scale, form = score_scale(rows, score), "%" if score in SHARES else "~g"
     figure = (
         chart(name, height=240)
         .transform_filter(alt.FieldEqualPredicate(field="score", equal=score))
@@ -49,7 +46,8 @@ def progress_figure(
             tooltip=_tooltip(score),
         )
     )
-    sets = " and ".join(part for part in SETS if any(row["set"] == part for row in shown))
+    shown = {row["set"] for row in rows if row["score"] == score}
+    sets = " and ".join(part for part in SETS if part in shown)
     description = f"{score.capitalize()} on the {sets or 'test'} set by {across}."
     return finished(figure, rows, description)
 
@@ -80,9 +78,14 @@ def time_figure(rows: Rows, *, name: str = "time") -> alt.Chart:
     return finished(figure, rows, description)
 
 
-def _scale(rows: list[Any], score: str) -> alt.Scale:
-    """Linear, but for what falls by orders of magnitude."""
-    values = [row["value"] for row in rows]
+def score_scale(rows: Rows, score: str) -> alt.Scale:
+    """The scale that a score is drawn on: linear, but for what falls by orders of magnitude.
+
+    Args:
+        rows: As `progress_figure` takes them.
+        score: Which score.
+    """
+    values = [row["value"] for row in rows if row["score"] == score]
     falls = score not in SHARES and values and min(values) > 0
     if falls and max(values) > HUGE * min(values):
         return alt.Scale(type="log")

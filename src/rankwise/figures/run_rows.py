@@ -9,7 +9,7 @@ from typing import Any
 
 from rankwise.files.printable import printable
 
-__all__ = ["PARTS", "epoch_rows", "layer_rows", "main_score", "quality_rows", "time_rows"]
+__all__ = ["PARTS", "epoch_rows", "layer_rows", "quality_rows", "time_rows"]
 
 Records = Iterable[Mapping[str, Any]]
 Row = dict[str, Any]
@@ -17,7 +17,6 @@ Row = dict[str, Any]
 METRICS = ("stable_rank", "condition", "quality", "rank", "rate")
 PARTS = ("data", "step", "probe", "eval", "save")  # where an epoch's seconds go
 SETS = ("train", "test")
-SCORES = ("accuracy", "perplexity", "frechet")
 
 
 def layer_rows(records: Records) -> list[Row]:
@@ -35,48 +34,46 @@ def layer_rows(records: Records) -> list[Row]:
     for record in records:
         epoch = record["epoch"]
         seen[epoch] += 1
-        metrics = {metric: _number(record.get(metric)) for metric in METRICS}
-        layer = printable(str(record["name"]))
+        metrics = {metric: _finite(record.get(metric)) for metric in METRICS}
+        layer = printable(record["name"])
         rows.append({"epoch": epoch, "layer": layer, "depth": seen[epoch], **metrics})
     return rows
 
 
-def epoch_rows(records: Records, run: str = "") -> list[Row]:
+def epoch_rows(records: Records) -> list[Row]:
     """A row for every score of every epoch, on the training and on the test set.
 
     Args:
         records: What `Run.epochs` holds.
-        run: What to call the run where there are several.
 
     Example:
-        >>> record = {"epoch": 1, "test": {"loss": 0.5}, "seconds": {"trained": 2.0}}
-        >>> epoch_rows([record])
-        [{'run': '', 'epoch': 1, 'seconds': 2.0, 'set': 'test', 'score': 'loss', 'value': 0.5}]
+        >>> seconds = {"trained": 2.0}
+        >>> epoch_rows([{"epoch": 1, "train": {}, "test": {"loss": 0.5}, "seconds": seconds}])
+        [{'epoch': 1, 'seconds': 2.0, 'set': 'test', 'score': 'loss', 'value': 0.5}]
     """
     return [
-        {**_when(record, run), "set": part, "score": str(score), "value": _number(value)}
+        {**_when(record), "set": part, "score": score, "value": value}
         for record in records
         for part in SETS
-        for score, value in _mapping(record.get(part)).items()
-        if _number(value) is not None
+        for score, value in record[part].items()
+        if value is not None
     ]
 
 
-def quality_rows(records: Records, run: str = "") -> list[Row]:
+def quality_rows(records: Records) -> list[Row]:
     """A row for Q after every epoch that has one.
 
     Args:
         records: What `Run.epochs` holds.
-        run: What to call the run where there are several.
 
     Example:
-        >>> quality_rows([{"epoch": 1, "quality": 0.4, "seconds": {"trained": 2.0}}], "a")
-        [{'run': 'a', 'epoch': 1, 'seconds': 2.0, 'quality': 0.4}]
+        >>> quality_rows([{"epoch": 1, "quality": 0.4, "seconds": {"trained": 2.0}}])
+        [{'epoch': 1, 'seconds': 2.0, 'quality': 0.4}]
     """
     return [
-        {**_when(record, run), "quality": _number(record["quality"])}
+        {**_when(record), "quality": record["quality"]}
         for record in records
-        if _number(record.get("quality")) is not None
+        if record["quality"] is not None
     ]
 
 
@@ -90,36 +87,18 @@ def time_rows(records: Records) -> list[Row]:
         >>> time_rows([{"epoch": 1, "seconds": {"step": 0.9, "trained": 1.0}}])
         [{'epoch': 1, 'part': 'step', 'seconds': 0.9}]
     """
-    found = (
-        {"epoch": record["epoch"], "part": part, "seconds": _number(seconds.get(part))}
+    return [
+        {"epoch": record["epoch"], "part": part, "seconds": record["seconds"][part]}
         for record in records
-        for seconds in [_mapping(record.get("seconds"))]
         for part in PARTS
-    )
-    return [row for row in found if row["seconds"] is not None]
+        if part in record["seconds"]
+    ]
 
 
-def main_score(records: Records) -> str:
-    """The score that a run is judged by: the test set's; the loss where it has none.
-
-    Example:
-        >>> main_score([{"test": {"loss": 5.6, "perplexity": 281.4}}])
-        'perplexity'
-    """
-    found = {score for record in records for score in _mapping(record.get("test"))}
-    return next((score for score in SCORES if score in found), "loss")
+def _when(record: Mapping[str, Any]) -> Row:
+    return {"epoch": record["epoch"], "seconds": record["seconds"]["trained"]}
 
 
-def _when(record: Mapping[str, Any], run: str) -> Row:
-    trained = _number(_mapping(record.get("seconds")).get("trained"))
-    return {"run": run, "epoch": record["epoch"], "seconds": trained}
-
-
-def _number(value: object) -> float | None:
-    """A finite number; None for all else that a file may hold."""
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if known and math.isfinite(value) else None  # type: ignore[arg-type, return-value]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+def _finite(value: float | None) -> float | None:
+    """A gap for what is no number: a training that is watched may have such rates."""
+    return value if value is not None and math.isfinite(value) else None

@@ -165,7 +165,8 @@ def _drawn(base: alt.Chart, rows: Sequence[Mapping[str, Any]], side: str) -> alt
     look = _look([name for name in LOOKS if random or name != RANDOM])
     lines = [_random(here, look).encode(x)] if random else []
     points = [point.encode(x) for point in _points(here, y, look)]
-    return alt.LayerChart(layer=[*lines, *_threshold(here), *points, _alone(base, side)])
+    words = (_whose(here), _alone(base, side))
+    return alt.LayerChart(layer=[*lines, *_threshold(here), *points, *words])
 
 
 def _named(base: alt.Chart, name: str) -> alt.Chart:
@@ -215,6 +216,13 @@ def _points(here: alt.Chart, y: alt.Y, look: Mapping[str, Any]) -> list[alt.Char
         height = y if field == "value" else alt.Y("shrunk:Q")
         marks.append(of_kind.encode(height, **look, tooltip=tips))
     return marks
+
+
+def _whose(here: alt.Chart) -> alt.Chart:
+    """The name of the layer, in the corner that a falling curve leaves free."""
+    one = here.transform_filter("datum.index === 1")
+    text = one.mark_text(align="right", baseline="top", color=INK, limit=260, ellipsis="…")
+    return text.encode(x=alt.value("width"), y=alt.value(0), text="layer:N")
 
 
 def _alone(base: alt.Chart, side: str) -> alt.Chart:

@@ -9,12 +9,9 @@ from itertools import combinations
 from typing import Any
 
 from rankwise.lab.records import Run
+from rankwise.lab.scores import is_falling, main_score, mean_text, score_text
 
 __all__ = ["Comparison", "compare", "comparison_table", "layer_table"]
-
-# Scores of which less is better.
-_FALLING = ("perplexity", "frechet")
-_SCORES = ("accuracy", "perplexity", "frechet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,7 @@ class Comparison:
         setting: What tells it from the others.
         score: Which score of the test it is, as in "accuracy".
         values: The last epoch's score of each trial that finished.
-        diverged: How many trials diverged, or ended without a score.
+        diverged: How many trials diverged.
         best: The best epoch's score of each trial that finished.
         quality: The last epoch's Q of each trial, where known.
         seconds: Of training an epoch, mean over epochs, of each trial.
@@ -47,6 +44,11 @@ class Comparison:
         return tuple(run for run in self.runs if _is_scored(run, self.score))
 
     @property
+    def unscored(self) -> int:
+        """How many finished without a score: a perplexity may be beyond all numbers."""
+        return sum(run.status == "finished" for run in self.runs) - len(self.values)
+
+    @property
     def unfinished(self) -> int:
         """How many runs go on still, or were broken off."""
         return sum(run.status == "unfinished" for run in self.runs)
@@ -54,7 +56,7 @@ class Comparison:
     @property
     def falling(self) -> bool:
         """Whether less is better."""
-        return self.score in _FALLING
+        return is_falling(self.score)
 
     @property
     def mean(self) -> float | None:
@@ -120,16 +122,14 @@ def _short(value: object) -> str:
 
 
 def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
-    score = next(
-        (s for s in _SCORES if any(s in run.last.get("test", {}) for run in runs)), "accuracy"
-    )
+    score = main_score([run.last for run in runs], otherwise="accuracy")
     over = [run for run in runs if _is_scored(run, score)]
-    pick = min if score in _FALLING else max
+    pick = min if is_falling(score) else max
     return Comparison(
         setting,
         score,
         tuple(run.last["test"][score] for run in over),
-        sum(run.status != "unfinished" for run in runs) - len(over),
+        sum(run.status == "diverged" for run in runs),
         tuple(pick(_scores(run, score)) for run in over),
         tuple(run.last["quality"] for run in over if run.last["quality"] is not None),
         tuple(run.last["seconds"]["trained"] / len(run.epochs) for run in over),
@@ -138,7 +138,7 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
 
 
 def _is_scored(run: Run, score: str) -> bool:
-    """Whether a run counts: a finished one may have no score, a perplexity beyond all numbers."""
+    """Whether a run counts."""
     return run.status == "finished" and _score(run.last, score) is not None
 
 
@@ -171,27 +171,16 @@ def comparison_table(found: Sequence[Comparison]) -> str:
 
 
 def _row(c: Comparison) -> list[str]:
-    percent = c.score == "accuracy"
-    trials = str(len(c.values)) + (f" ({c.diverged} diverged)" if c.diverged else "")
+    lost = [f"{c.diverged} diverged"] if c.diverged else []
+    lost += [f"{c.unscored} without a score"] if c.unscored else []
     return [
         c.setting,
-        trials,
-        _spread(c.values, percent=percent),
-        _spread(c.best, percent=percent),
-        _spread(c.quality, digits=3),
-        _spread(c.seconds, digits=2),
+        str(len(c.values)) + (f" ({', '.join(lost)})" if lost else ""),
+        score_text(c.values, c.score),
+        score_text(c.best, c.score),
+        mean_text(c.quality, ".3f"),
+        mean_text(c.seconds, ".2f"),
     ]
-
-
-def _spread(values: Sequence[float], *, digits: int = 2, percent: bool = False) -> str:
-    """Mean ± standard deviation; the mean alone of a single value."""
-    if not values:
-        return "–"
-    scale, unit = (100, " %") if percent else (1, "")
-    text = f"{statistics.fmean(values) * scale:.{digits}f}"
-    if len(values) > 1:
-        text += f" ± {statistics.stdev(values) * scale:.{digits}f}"
-    return text + unit
 
 
 def layer_table(run: Run) -> str:

@@ -14,30 +14,29 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import rankwise
 from rankwise.lab import storage
 from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.errors import RunError
+from rankwise.lab.scores import main_score
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = ["Run", "RunFolder", "is_run", "load_run", "load_runs"]
+__all__ = ["Run", "RunFolder", "is_epoch", "is_run", "load_run", "load_runs"]
 
 Record = dict[str, Any]
 
 _STATUSES = ("finished", "diverged")
-# What a line of each file must have.
-_KEYS = {
-    "epochs.jsonl": {"epoch", "train", "test", "quality", "rates", "seconds"},
-    "layers.jsonl": {"epoch", "layers"},
-    "sessions.jsonl": {"started"},
-}
+_EPOCH = {"epoch", "train", "test", "quality", "rates", "seconds"}
+_COLUMNS = {"name", "stable_rank", "condition", "quality", "rank", "rate"}
+_DEEP = 6  # levels of what a start tells; twice as many as there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Run:
         """
         from rankwise.figures import progress, run_rows  # noqa: PLC0415
 
-        wanted = run_rows.main_score(self.epochs) if score is None else score
+        wanted = main_score(self.epochs) if score is None else score
         return progress.progress_figure(run_rows.epoch_rows(self.epochs), wanted, across=across)
 
     def plot_heat_map(self, metric: str = "quality") -> alt.LayerChart:
@@ -253,6 +252,32 @@ def is_run(folder: Path) -> bool:
     return (folder / "config.json").is_file()
 
 
+def is_epoch(found: object) -> TypeGuard[Record]:
+    """Whether it is what a run writes about an epoch: all that reads records may rely on it.
+
+    Args:
+        found: A line of epochs.jsonl. Null stands for a figure that is no number.
+
+    Example:
+        >>> from rankwise.lab.records import is_epoch
+        >>> is_epoch({"epoch": 1, "test": None})
+        False
+    """
+    return (
+        isinstance(found, dict)
+        and found.keys() >= _EPOCH
+        and _is_count(found["epoch"])
+        and _are_figures(found["train"])
+        and _are_figures(found["test"])
+        and _are_figures(found["seconds"])
+        and None not in found["seconds"].values()
+        and "trained" in found["seconds"]
+        and _is_figure(found["quality"])
+        and (found["rates"] is None or _is_column(found["rates"], 2))
+        and not any(isinstance(found[key], dict | list) for key in found.keys() - _EPOCH)
+    )
+
+
 def load_run(folder: Path | str) -> Run:
     """Read a run's folder; also while it is being written to.
 
@@ -280,7 +305,7 @@ def load_run(folder: Path | str) -> Run:
             tuple(_lines(folder / "epochs.jsonl")),
             _optional(folder / "budget.json").get("seconds"),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
             f"{folder}: its records can't be read ({error}). Give the command that began the run "
             "again to mend them, or remove the folder."
@@ -335,17 +360,86 @@ def _lines(path: Path) -> list[Record]:
 
 
 def _object(text: bytes, path: Path) -> Record:
-    """A JSON object with what it must have; empty, with a warning, where it is broken."""
+    """What a file or a line of it holds; empty, with a warning, where it is not as we write it."""
     try:
         found = json.loads(text)
-    except ValueError:
-        found = None
-    needed = _KEYS.get(path.name, set())
-    whole = isinstance(found, dict) and needed <= found.keys()
-    if whole and type(found.get("epoch", 0)) is int:
-        return found
+        if _CHECKS[path.name](found):
+            return found
+    except (ValueError, RecursionError):
+        pass
     _warn(f"{path}: a broken record is left out.")
     return {}
+
+
+def _are_layers(found: object) -> bool:
+    if not (isinstance(found, dict) and _is_count(found.get("epoch"))):
+        return False
+    columns = found.get("layers")
+    if not (isinstance(columns, dict) and columns.keys() == _COLUMNS):
+        return False
+    names = columns["name"]
+    return (
+        isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        and all(_is_column(columns[metric], len(names)) for metric in _COLUMNS - {"name"})
+    )
+
+
+def _is_session(found: object) -> bool:
+    if not (isinstance(found, dict) and isinstance(found.get("started"), str)):
+        return False
+    hardware = found.get("hardware", {})
+    return (
+        isinstance(found.get("versions", {}), dict)
+        and isinstance(hardware, dict)
+        and isinstance(hardware.get("accelerators", []), list)
+        and _is_shallow(found, _DEEP)
+    )
+
+
+def _is_budget(found: object) -> bool:
+    return isinstance(found, dict) and _is_figure(found.get("seconds"))
+
+
+def _is_outcome(found: object) -> bool:
+    return isinstance(found, dict)
+
+
+_CHECKS: dict[str, Callable[[object], bool]] = {
+    "epochs.jsonl": is_epoch,
+    "layers.jsonl": _are_layers,
+    "sessions.jsonl": _is_session,
+    "budget.json": _is_budget,
+    "outcome.json": _is_outcome,
+}
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value > 0 and _is_figure(value)
+
+
+def _is_figure(value: object) -> bool:
+    """Whether it is a finite number or null; JSON has integers beyond all floats."""
+    if value is None or isinstance(value, bool):
+        return value is None
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _are_figures(found: object) -> bool:
+    return isinstance(found, dict) and all(map(_is_figure, found.values()))
+
+
+def _is_column(found: object, length: int) -> bool:
+    return isinstance(found, list) and len(found) == length and all(map(_is_figure, found))
+
+
+def _is_shallow(found: object, levels: int) -> bool:
+    """Whether nothing in it is nested deeper than that."""
+    inside = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return levels > 0 and all(_is_shallow(item, levels - 1) for item in inside)
 
 
 def _warn(text: str) -> None:

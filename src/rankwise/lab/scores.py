@@ -1,4 +1,4 @@
-"""How well a network does on data it has not learned from.
+"""How well a network does on data it has not learned from, and how that is judged and written.
 
 Counts and shares can be put together over batches and processes: counts by adding them up, shares
 weighted by the number of examples. An AUC needs all scores at once.
@@ -7,11 +7,90 @@ weighted by the number of examples. An AUC needs all scores at once.
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["label_accuracy", "multilabel_auc", "perplexity", "top_k", "two_class_auc"]
+__all__ = [
+    "SCORES",
+    "is_falling",
+    "label_accuracy",
+    "main_score",
+    "mean_text",
+    "multilabel_auc",
+    "perplexity",
+    "score_text",
+    "top_k",
+    "two_class_auc",
+]
+
+SCORES = ("accuracy", "perplexity", "frechet")  # that runs are judged by: the first they have
+_FALLING = ("perplexity", "frechet", "loss")
+_SHARES = ("accuracy", "top5")  # written in percent
+
+
+def main_score(records: Iterable[Mapping[str, Any]], *, otherwise: str = "loss") -> str:
+    """The score that runs are judged by: the test set's.
+
+    Args:
+        records: Epochs, as `Run.epochs` holds them.
+        otherwise: What to judge by where they have none.
+
+    Example:
+        >>> main_score([{"test": {"loss": 5.6, "perplexity": 281.4}}])
+        'perplexity'
+    """
+    found = {score for record in records for score in record.get("test", {})}
+    return next((score for score in SCORES if score in found), otherwise)
+
+
+def is_falling(score: str) -> bool:
+    """Whether less of a score is better.
+
+    Example:
+        >>> is_falling("perplexity"), is_falling("accuracy")
+        (True, False)
+    """
+    return score in _FALLING
+
+
+def score_text(values: Sequence[float], score: str) -> str:
+    """A score over trials as people write it: shares in percent, else four digits of the mean.
+
+    Example:
+        >>> score_text([0.79, 0.81], "accuracy"), score_text([0.0042], "frechet")
+        ('80.00 ± 1.41 %', '0.004200')
+    """
+    if score in _SHARES:
+        return mean_text([100 * value for value in values], ".2f", " %")
+    return mean_text(values, _four_digits(values))
+
+
+def mean_text(values: Sequence[float], form: str, unit: str = "") -> str:
+    """Mean ± standard deviation; the mean alone of a single value, a dash for none.
+
+    Example:
+        >>> mean_text([1.0, 3.0], ".1f"), mean_text([1.0], ".1f", " s"), mean_text([], ".1f")
+        ('2.0 ± 1.4', '1.0 s', '–')
+    """
+    if not values:
+        return "–"
+    parts = [statistics.fmean(values)]
+    parts += [statistics.stdev(values)] if len(values) > 1 else []
+    return " ± ".join(f"{part:{form}}" for part in parts) + unit
+
+
+def _four_digits(values: Sequence[float]) -> str:
+    """The format that shows four digits of the mean, and the deviation to the same place."""
+    size = abs(statistics.fmean(values)) if values else 0.0
+    if size == 0:
+        return ".2f"
+    if not 1e-6 <= size < 1e6:
+        return ".3e"
+    return f".{max(0, 3 - math.floor(math.log10(size)))}f"
 
 
 def top_k(logits: Tensor, targets: Tensor, k: int) -> Tensor:

@@ -135,7 +135,7 @@ def _verdict(probe: Probe, random: Probe) -> Iterator[str]:
     apart = sum(_told_apart(layer, drawn) for layer, drawn in zip(probe, random, strict=True))
     yield (
         f"Against random weights of the same shapes (one draw), {apart} of "
-        f"{count(len(probe.probed), 'layer')} {'is' if apart == 1 else 'are'} told apart."
+        f"{count(len(probe.probed), 'layer')} can be told apart."
     )
     yield from _extremes(probe)
     yield USE_OF_Q
@@ -153,9 +153,10 @@ def _extremes(probe: Probe) -> Iterator[str]:
         return
     most = max(held, key=lambda layer: layer.quality or 0.0)
     least = min(held, key=lambda layer: layer.quality or 0.0)
+    aside = " beside those that rank 1 lifts" if any(map(lifted, probe.probed)) else ""
     yield (
-        f"By q, the strongest layer is {printable(most.name)} ({number(most.quality)}) and the "
-        f"weakest that holds structure is {printable(least.name)} ({number(least.quality)})."
+        f"By q{aside}, the strongest layer is {printable(most.name)} ({number(most.quality)}) and "
+        f"the weakest that holds structure is {printable(least.name)} ({number(least.quality)})."
     )
 
 

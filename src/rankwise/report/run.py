@@ -7,19 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
+import altair as alt
+
+from rankwise.figures.axes import scale_of
 from rankwise.figures.evolution import quality_figure, rate_figure, trajectory_figure
 from rankwise.figures.heat_map import heat_map
-from rankwise.figures.progress import progress_figure, time_figure
-from rankwise.figures.run_rows import (
-    Row,
-    epoch_rows,
-    layer_rows,
-    main_score,
-    quality_rows,
-    time_rows,
-)
+from rankwise.figures.progress import progress_figure, score_scale, time_figure
+from rankwise.figures.run_rows import Row, epoch_rows, layer_rows, quality_rows, time_rows
 from rankwise.files.printable import printable
-from rankwise.lab.records import Run
+from rankwise.lab.records import Record, Run
+from rankwise.lab.scores import main_score
 from rankwise.report.html import rows_html
 from rankwise.report.page import Cell, Link, Page, Picture, Section, Table, Words
 from rankwise.report.run_words import run_facts, run_verdict
@@ -102,19 +99,19 @@ def run_update(run: Run, after: int) -> dict[str, Any]:
 
     Returns:
         What page.js takes: "datasets", new rows by the data's name; "tables", rows as HTML;
-        "facts", "verdict"; beside it "epoch", the last one, and "status". Where the page has to
-        be drawn anew, "reload" is true: it had no figures yet, or epochs were dropped.
+        "facts", "verdict". Where the page has to be drawn anew it is "reload" alone: it had no
+        figures yet, or others than it would have now, or epochs were dropped.
     """
     last = run.last.get("epoch", 0)
-    news: dict[str, Any] = {"epoch": last, "status": run.status}
-    if last < after or (last and not after):
-        return {**news, "reload": True}
     rows = _layers(run)
+    shown = [record for record in run.epochs if record["epoch"] <= after]
     fresh = [record for record in run.epochs if record["epoch"] > after]
+    looks = _looks(shown, [row for row in rows if row["epoch"] <= after])
+    if last < after or looks != _looks(run.epochs, rows):
+        return {"reload": True}
     return {
-        **news,
         "datasets": {
-            "layers": [row for row in rows if row["epoch"] > after],
+            "layers": [row for row in thinned(rows) if row["epoch"] > after],
             "epochs": epoch_rows(fresh),
             "quality": quality_rows(fresh),
             "time": time_rows(fresh),
@@ -131,15 +128,42 @@ def _layers(run: Run) -> list[Row]:
     return [row for row in layer_rows(run.layers()) if row["epoch"] <= last]
 
 
+def _looks(epochs: Sequence[Record], rows: Sequence[Row]) -> tuple[object, ...]:
+    """What figures there are and how they are drawn: new rows can't change that on an open page."""
+    figures = epoch_rows(epochs)
+    return (
+        bool(epochs),
+        [(score, _kind(score_scale(figures, score))) for score in _scores(epochs)],
+        _maps(rows),
+        _kind(scale_of(thinned(rows), "rate")),
+        list(dict.fromkeys(row["layer"] for row in rows)),
+        _step(rows),
+    )
+
+
+def _kind(scale: alt.Scale) -> str | None:
+    kind: str | None = scale.to_dict().get("type")
+    return kind
+
+
+def _scores(epochs: Sequence[Record]) -> list[str]:
+    """The scores that are drawn."""
+    known = {row["score"] for row in epoch_rows(epochs)} | {main_score(epochs)}
+    return [score for score in SCORES if score in known]
+
+
+def _maps(rows: Sequence[Row]) -> list[str]:
+    """The metrics that are drawn."""
+    return [metric for metric in MAPS if any(row[metric] is not None for row in rows)]
+
+
 def _learning(run: Run) -> Iterator[Section]:
     if not run.epochs:
         return
     rows, found = epoch_rows(run.epochs), quality_rows(run.epochs)
-    known = {row["score"] for row in rows}
     pictures = [
-        Picture(title, progress_figure(rows, score), reading)
-        for score, (title, reading) in SCORES.items()
-        if score in known or score == main_score(run.epochs)
+        Picture(SCORES[score][0], progress_figure(rows, score), SCORES[score][1])
+        for score in _scores(run.epochs)
     ]
     quality = Picture(
         "Network quality Q",
@@ -157,9 +181,12 @@ def _learning(run: Run) -> Iterator[Section]:
 def thinned(rows: Sequence[Row]) -> list[Row]:
     """No more rows than a browser draws in some seconds: every so many epochs, and the last."""
     epochs = sorted({row["epoch"] for row in rows})
-    step = max(1, math.ceil(len(rows) / MOST))
-    kept = {*epochs[::step], *epochs[-1:]}
+    kept = {*epochs[:: _step(rows)], *epochs[-1:]}
     return [row for row in rows if row["epoch"] in kept]
+
+
+def _step(rows: Sequence[Row]) -> int:
+    return max(1, math.ceil(len(rows) / MOST))
 
 
 def _over_time(all_rows: list[Row]) -> Iterator[Section]:
@@ -167,9 +194,8 @@ def _over_time(all_rows: list[Row]) -> Iterator[Section]:
         return
     rows = thinned(all_rows)
     maps = (
-        Picture(title, heat_map(rows, metric), reading)
-        for metric, (title, reading) in MAPS.items()
-        if any(row[metric] is not None for row in rows)
+        Picture(MAPS[metric][0], heat_map(rows, metric), MAPS[metric][1])
+        for metric in _maps(all_rows)
     )
     how = ["A row is a layer, from the input down; a column is an epoch. Grey: no value."]
     if len(rows) < len(all_rows):

@@ -7,20 +7,21 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rankwise.figures.run_rows import Row, epoch_rows, main_score, quality_rows, time_rows
+from rankwise.figures.run_rows import Row, epoch_rows, quality_rows, time_rows
+from rankwise.figures.scales import score_name, time_unit
 from rankwise.files.printable import printable
 from rankwise.lab.records import Run
+from rankwise.lab.scores import is_falling, main_score, score_text
 from rankwise.report.page import Fact
+from rankwise.report.study.words import capital
 from rankwise.show.summary import count, percent
 
-__all__ = ["run_facts", "run_verdict", "score_text", "time_text"]
+__all__ = ["run_facts", "run_verdict", "time_text"]
 
 LEAST = 5e-4  # what is less is 0.000 when written
 NAMED = 3  # layers named in a sentence
-FALLING = ("perplexity", "frechet", "loss")  # less is better
 STILL_HIGH = 0.5  # of the rate that a run began with
 LOSSES = ("loss", "generator_loss", "frechet")  # a run diverges when one is no number
-LABELS = {"frechet": "Fréchet distance"}
 FULL = math.pi / 2 - 1e-9
 
 
@@ -48,16 +49,16 @@ def run_facts(run: Run) -> tuple[Fact, ...]:
     return (*_score_fact(run), *_quality_fact(run), epochs, *_times(run))
 
 
-def score_text(value: float, score: str) -> str:
-    """A score as people write it: accuracies in percent."""
-    return f"{100 * value:.2f} %" if score in ("accuracy", "top5") else f"{value:.4g}"
-
-
 def time_text(seconds: float) -> str:
-    """A time in the unit that suits it."""
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+    """A time in the unit that suits it.
+
+    Example:
+        >>> time_text(90.04), time_text(5_000_000)
+        ('90 s', '1389 h')
+    """
+    unit, size = time_unit(seconds)
+    number = seconds / size
+    return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
 def _what(run: Run) -> str:
@@ -103,7 +104,7 @@ def _scores(run: Run, score: str) -> list[Row]:
 
 
 def _best(scores: Sequence[Row], score: str) -> Row | None:
-    pick = min if score in FALLING else max
+    pick = min if is_falling(score) else max
     return pick(scores, key=lambda row: row["value"], default=None)
 
 
@@ -113,11 +114,12 @@ def _score(run: Run) -> str:
     best = _best(scores, name)
     if best is None:
         return "It has no score on test data." if run.epochs else ""
-    last, label = scores[-1], LABELS.get(name, name)
-    text = f"Test {label} is {score_text(last['value'], name)} after epoch {last['epoch']}"
+    last = scores[-1]
+    value = score_text([last["value"]], name)
+    text = f"{capital(score_name(name))} is {value} after epoch {last['epoch']}"
     if best["value"] == last["value"]:
         return f"{text}, the best of the run." if len(scores) > 1 else f"{text}."
-    return f"{text}; it was best in epoch {best['epoch']}: {score_text(best['value'], name)}."
+    return f"{text}; it was best in epoch {best['epoch']}: {score_text([best['value']], name)}."
 
 
 def _quality(run: Run) -> str:
@@ -216,9 +218,9 @@ def _score_fact(run: Run) -> Iterator[Fact]:
     scores = _scores(run, name)
     best = _best(scores, name)
     if best is not None:
-        text = f"best {score_text(best['value'], name)} in epoch {best['epoch']}"
-        value = score_text(scores[-1]["value"], name)
-        yield Fact(f"Test {LABELS.get(name, name)}", value, text if len(scores) > 1 else "")
+        text = f"best {score_text([best['value']], name)} in epoch {best['epoch']}"
+        value = score_text([scores[-1]["value"]], name)
+        yield Fact(capital(score_name(name)), value, text if len(scores) > 1 else "")
 
 
 def _quality_fact(run: Run) -> Iterator[Fact]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankwise.atomic import write_bytes
+from rankwise.errors import ArgumentError
 from rankwise.report.build import build_page
 from rankwise.report.html import page_bytes
 
@@ -31,7 +32,7 @@ def write_report(
         The file.
 
     Raises:
-        RankwiseError: If a path can't be read, or the paths don't go together.
+        RankwiseError: If a path can't be read, the paths don't go together, or `out` is one.
 
     Example:
         >>> import tempfile, torch
@@ -43,7 +44,10 @@ def write_report(
         ...     page.stat().st_size > 500_000
         True
     """
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    page = build_page([Path(path) for path in listed], title=title)
-    write_bytes(Path(out), page_bytes(page))
-    return Path(out)
+    listed = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    target = Path(out)
+    if any(target.exists() and path.exists() and target.samefile(path) for path in listed):
+        raise ArgumentError(f"{out} is an input; it would be overwritten. Give another name.")
+    page = build_page(listed, title=title)
+    write_bytes(target, page_bytes(page))
+    return target

@@ -12,11 +12,13 @@ from rankwise.show.summary import count, names
 from rankwise.show.table import check_view, more, number, ordered, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rankwise.changes import Changes, LayerChange
 
 __all__ = ["DIFF_SORTS", "change_lines", "format_verdict", "html_rows"]
+
+MOST = 10  # sentences of one kind
 
 DIFF_SORTS: Mapping[str, Callable[[LayerChange], float | str | None]] = {
     "quality": lambda change: change.quality,
@@ -54,11 +56,11 @@ def change_lines(
 def format_verdict(diff: Changes, *, width: int | None = 80) -> str:
     """What changed in words: how many layers, which broke, changed shape, came or went."""
     sentences = [*_broken(diff.changes), *_prefix(diff.renamed_prefix), _moved(diff.changes)]
-    sentences += [
+    sentences += _some(
         f"{printable(c.name)}: {shape(c.before.shape)} → {shape(c.after.shape)} (another shape)."
         for c in diff.changes
         if c.reshaped
-    ]
+    )
     for layers, what in ((diff.added, "only in the second"), (diff.removed, "only in the first")):
         if layers:
             sentences.append(f"{count(len(layers), 'tensor')} {what}: {names(layers)}.")
@@ -103,11 +105,18 @@ def _broken(changes: Sequence[LayerChange]) -> list[str]:
     """A sentence for every layer that is probed on one side only, the broken ones first."""
     lost = [c for c in changes if c.before.status is not c.after.status]
     lost.sort(key=lambda c: c.after.status is not Status.NOT_FINITE)
-    return [
+    return _some(
         f"{'Warning: ' * (c.after.status is Status.NOT_FINITE)}{printable(c.name)} was "
         f"{c.before.status} and is {c.after.status}{_why(c)}."
         for c in lost
-    ]
+    )
+
+
+def _some(sentences: Iterable[str]) -> list[str]:
+    """The first few of many like sentences, and how many more there are."""
+    told = list(sentences)
+    hidden = len(told) - MOST
+    return told if hidden <= 0 else [*told[:MOST], f"… and {count(hidden, 'layer')} more like it."]
 
 
 def _why(change: LayerChange) -> str:

@@ -11,6 +11,7 @@ from rankwise.report.page import Link, Picture
 from rankwise.report.watch.compared import (
     MOST,
     ROWS,
+    charted,
     compared_page,
     compared_rows,
     compared_table,
@@ -59,16 +60,11 @@ def test_rows_hold_every_epoch_of_every_run():
     }
 
 
-def test_rows_after_what_is_known_are_the_rest():
-    runs = {"a": run(record(1), record(2)), "b": run(record(1), record(2), record(3))}
-    found = [(row["name"], row["epoch"]) for row in compared_rows(runs, [2, 1])]
-    assert found == [("b", 2), ("b", 3)]
-
-
-def test_records_of_other_kinds_give_no_figures_but_no_error():
-    odd = record(1, test=[], train=None, quality="x", rates=None, seconds=3)
-    (row,) = compared_rows({"a": run(odd)})
-    assert {row[key] for key in row if key not in ("run", "name", "epoch")} == {None}
+def test_what_a_record_lacks_is_a_gap():
+    (row,) = compared_rows({"a": run(record(1, test={}, train={}, quality=None, rates=None))})
+    known = ("run", "name", "epoch", "seconds")
+    assert {row[key] for key in row if key not in known} == {None}
+    assert charted([row]) == []
 
 
 def test_the_verdict_names_the_best_and_warns_of_single_runs():
@@ -87,6 +83,28 @@ def test_a_single_run_is_not_the_best_of_anything():
 def test_of_a_perplexity_less_is_better():
     runs = {n: run(record(1, test={"perplexity": p})) for n, p in (("a", 90.0), ("b", 120.0))}
     assert compared_verdict(runs)[0].startswith("A rmsgd has the best test perplexity")
+
+
+def test_runs_that_are_equal_are_said_to_be():
+    three = {name: run(record(1, value)) for name, value in (("a", 0.8), ("b", 0.7), ("c", 0.8))}
+    assert compared_verdict(three)[0] == (
+        "A rmsgd and C rmsgd are equal, with the best test accuracy of all: 80.00 %."
+    )
+    three["b"] = run(record(1, 0.8))
+    assert compared_verdict(three)[0].startswith("A rmsgd, B rmsgd and C rmsgd are equal")
+
+
+@pytest.mark.parametrize("other", [{"network": "vgg16"}, {"data": "cifar10"}], ids=str)
+def test_runs_of_different_networks_or_data_are_not_ranked(other):
+    runs = {"a": run(record(1, 0.7)), "b": run(record(1, 0.8), **other)}
+    (said,) = compared_verdict(runs)
+    assert said.startswith("These runs can't be ranked")
+    assert "best" not in said
+
+
+def test_small_distances_are_told_with_their_digits():
+    runs = {n: run(record(1, test={"frechet": d})) for n, d in (("a", 0.0042), ("b", 0.5))}
+    assert "best test Fréchet distance after its last epoch: 0.004200." in compared_verdict(runs)[0]
 
 
 def test_runs_of_different_kinds_are_not_ranked():

@@ -69,8 +69,8 @@ def test_a_run_with_a_budget_tells_it():
     assert cells(summary(epochs=None, budget="10m"))["epoch"].text == "0 in 10m"
 
 
-def test_figures_that_are_no_numbers_are_not_shown():
-    last = {"epoch": 1, "test": {"accuracy": "<b>"}, "quality": [1]}
+def test_figures_that_were_no_numbers_are_dashes():
+    last = {"epoch": 1, "test": {"accuracy": None}, "quality": None}
     row = cells(summary(last=last))
     assert (row["test score"].text, row["Q"].text) == ("–", "–")
 

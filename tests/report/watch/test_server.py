@@ -38,10 +38,10 @@ HOSTILE = [
 ]
 
 
-def record(epoch, accuracy=0.9):
+def record(epoch, accuracy=0.9, quality=0.4):
     seconds = {"data": 0.1, "step": 0.8, "probe": 0.0, "eval": 0.1, "save": 0.0, "trained": epoch}
     known = {"epoch": epoch, "train": {"loss": 1.0}, "test": {"loss": 0.5, "accuracy": accuracy}}
-    return {**known, "quality": 0.4, "rates": [0.1, 0.2], "seconds": seconds}
+    return {**known, "quality": quality, "rates": [0.1, 0.2], "seconds": seconds}
 
 
 def layers(epoch):
@@ -64,10 +64,10 @@ class Trainer:
     def start(self):
         self.folder.open({"started": "2026-01-01T00:00:00+00:00"})
 
-    def train(self, epochs=1, accuracy=0.9):
+    def train(self, epochs=1, **figures):
         for _ in range(epochs):
             self.epoch += 1
-            self.folder.add(record(self.epoch, accuracy), layers(self.epoch))
+            self.folder.add(record(self.epoch, **figures), layers(self.epoch))
 
     def go_on_from(self, epoch):
         with pytest.warns(UserWarning, match="run again"):
@@ -231,10 +231,14 @@ def test_runs_are_compared_in_the_same_charts(client, trainer):
 
 
 def test_compared_runs_that_bring_a_chart_or_drop_epochs_load_the_page_anew(client, trainer):
-    first, second = trainer("first", 3), trainer("second", seed=1)
+    first, second = trainer("first"), trainer("second", seed=1)
+    first.train(2, quality=None)
     address = client.updates("/compare?run=first&run=second")
-    second.train()
-    assert client.json(address) == {"reload": True}
+    second.train(quality=None)
+    news = client.json(address)
+    assert [row["name"] for row in news["datasets"]["compared epochs"]] == ["second"]
+    first.train()
+    assert client.json(news["updates"]) == {"reload": True}  # now there is a Q to draw
     address = client.updates("/compare?run=first&run=second")
     first.go_on_from(1)
     assert client.json(address) == {"reload": True}
@@ -247,6 +251,8 @@ def test_runs_to_compare_are_counted(client, trainer):
     assert "Tick 1 to 12 runs" in client.text("/compare")
     many = "&".join(f"run=r{number}" for number in range(13))
     assert client.get(f"/compare?{many}").status == 400
+    assert client.get(f"/update/compare?{many}").status == 400
+    assert client.get("/update/compare").status == 400
     assert client.get("/compare?run=one&run=one").status == 200
     assert client.get("/compare?run=one&run=other").status == 404
 

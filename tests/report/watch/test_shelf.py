@@ -12,9 +12,10 @@ from filelock import FileLock
 from rankwise.lab import Config, RunError
 from rankwise.lab.records import RunFolder
 from rankwise.report.watch import locks
-from rankwise.report.watch.shelf import Shelf, UnknownRunError, number
+from rankwise.report.watch.shelf import Shelf, UnknownRunError
 
-LAYERS = {"name": ["fc"], "stable_rank": [0.2], "condition": [0.5], "quality": [0.4], "rate": [0.1]}
+METRICS = ("stable_rank", "condition", "quality", "rank", "rate")
+LAYERS = {"name": ["fc"], **{metric: [0.2] for metric in METRICS}}
 
 
 def record(epoch, **changes):
@@ -93,13 +94,54 @@ def test_a_line_that_is_being_written_does_not_count(begun, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [b"{broken", b"[1]", b'{"epoch": "3"}', b"\xff\xfe", b"[" * 10_000], ids=range(5)
+    "line",
+    [
+        b"{broken",
+        b"[1]",
+        b'{"epoch": "3"}',
+        b"\xff\xfe",
+        b"[" * 10_000,
+        b'{"epoch": 3}',
+        json.dumps(record(3, test=None)).encode(),
+        json.dumps(record(3, quality=10**400)).encode(),
+        b'{"epoch": 3, "note": "' + b"x" * 200_000 + b'"}',
+    ],
+    ids=range(9),
 )
 def test_a_broken_line_is_passed_over(begun, tmp_path, line):
     folder = begun(epochs=2)
     with (folder.path / "epochs.jsonl").open("ab") as file:
         file.write(line + b"\n")
+    shelf = Shelf(tmp_path)
+    assert only(shelf).epoch == 2
+    with pytest.warns(UserWarning, match="broken record"):
+        assert shelf.load(folder.config.name).last["epoch"] == 2  # else pages would never agree
+
+
+def test_a_very_long_line_is_a_record_as_well(begun, tmp_path):
+    folder = begun(epochs=1)
+    folder.add(record(2, note="x" * 200_000), LAYERS)
     assert only(Shelf(tmp_path)).epoch == 2
+
+
+def test_the_end_of_a_line_is_not_taken_for_a_record(begun, tmp_path):
+    folder = begun(epochs=1)
+    tail = json.dumps(record(7)).encode()
+    padding = b" " * (2**16 - len(tail) - 1)
+    with (folder.path / "epochs.jsonl").open("ab") as file:
+        file.write(b"broken" * 100 + tail + padding + b"\n")
+    assert only(Shelf(tmp_path)).epoch == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(begun, tmp_path):
+    folder, other = begun(), begun(seed=1)
+    os.mkfifo(folder.path / "epochs.jsonl")
+    (other.path / "config.json").unlink()
+    os.mkfifo(other.path / "config.json")
+    shelf = Shelf(tmp_path)
+    assert only(shelf).epoch == 0
+    assert shelf.load(folder.config.name).last == {}
 
 
 def test_runs_that_changed_last_come_first(begun, tmp_path):
@@ -265,11 +307,3 @@ def test_starts_tell_a_run_that_went_on(begun, tmp_path):
     assert only(shelf).starts == before
     folder.open({"started": "2026-01-02T00:00:00+00:00"})
     assert only(shelf).starts > before
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [(1, 1.0), (0.5, 0.5), (True, None), ("1", None), (float("nan"), None), (10**400, None)],
-)
-def test_only_finite_numbers_are_numbers(value, found):
-    assert number(value) == found

@@ -24,6 +24,10 @@ __all__ = ["Drawn", "pictures"]
 _MOST_BARS = 20
 _MOST_MAPS = 4
 _FEWEST = 3  # points that a scatter is drawn of
+_CLOCK = (
+    "The same against the time spent on training: steps, data, and the probe where the optimizer "
+    "needs it; tests and saving are not counted."
+)
 
 
 @dataclass
@@ -81,17 +85,25 @@ def _curves(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
     )
     by_epoch, by_time = epoch_rows(found), wall_clock_rows(found)
     title = capital(score_name(score))
-    if len({row["epoch"] for row in by_epoch}) > 1:
-        figure = score_by_epoch(by_epoch, settings, score=score, name=f"by-epoch-{number}")
-        drawn.shown.append(Picture(f"{title} against epochs", figure, reading))
-        figure = score_by_time(by_time, settings, score=score, name=f"by-time-{number}")
-        clock = (
-            "The same against the time spent on training: steps, data, and the probe where the "
-            "optimizer needs it; tests and saving are not counted."
-        )
-        drawn.shown.append(Picture(f"{title} against time", figure, clock))
-    else:
+    if len({row["epoch"] for row in by_epoch}) < 2:
         drawn.missing.append("Curves: no setting has two epochs in all its trials.")
+        return
+    figure = score_by_epoch(by_epoch, settings, score=score, name=f"by-epoch-{number}")
+    drawn.shown.append(Picture(f"{title} against epochs", figure, reading))
+    drawn.missing += _absent(f"{title} against epochs", by_epoch, settings, "epoch in common")
+    if by_time:
+        figure = score_by_time(by_time, settings, score=score, name=f"by-time-{number}")
+        drawn.shown.append(Picture(f"{title} against time", figure, _CLOCK))
+    drawn.missing += _absent(f"{title} against time", by_time, settings, "time in common")
+
+
+def _absent(
+    title: str, rows: Sequence[Mapping[str, Any]], settings: Sequence[str], what: str
+) -> list[str]:
+    """A sentence about settings that a figure does not show."""
+    shown = {row["setting"] for row in rows}
+    names = [setting for setting in settings if setting not in shown]
+    return [f"{title}: without {', '.join(names)}, whose trials have no {what}."] if names else []
 
 
 def _qualities(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
@@ -182,9 +194,9 @@ def _times(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
     shown = names[:_MOST_BARS]
     more = f" {_MOST_BARS} of {len(names)} are shown." if len(names) > _MOST_BARS else ""
     reading = (
-        "Mean over epochs and runs; black: one standard deviation over runs to each side. Settings "
-        "that differ in their rates alone share a bar. A probe for the record only is no part of "
-        f"the optimizer and not counted in times elsewhere.{more}"
+        "Mean over epochs and runs; thin line: one standard deviation over runs to each side. "
+        "Settings that differ in their rates alone share a bar. A probe for the record only is no "
+        f"part of the optimizer and not counted in times elsewhere.{more}"
     )
     kept = [row for row in rows if row["setting"] in shown]
     figure = epoch_times(kept, shown, name=f"times-{number}")

@@ -8,24 +8,22 @@ from dataclasses import replace
 from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
 from rankwise.lab.tables import StudyTable, study_table
-from rankwise.report.page import Fact, Link, Page, Section, Words
+from rankwise.report.page import Fact, Page, Section, Words
+from rankwise.report.run_words import time_text
 from rankwise.report.study.figures import pictures
 from rankwise.report.study.tables import LEGEND, origins, runs_table, score_tables
-from rankwise.report.study.words import verdict
+from rankwise.report.study.words import lost, verdict
 
 __all__ = ["study_page"]
 
 
-def study_page(
-    runs: Sequence[Run], *, title: str, notes: Sequence[str] = (), back: Link | None = None
-) -> Page:
+def study_page(runs: Sequence[Run], *, title: str, notes: Sequence[str] = ()) -> Page:
     """Many runs as a page: the paper's tables and figures.
 
     Args:
         runs: All of a study; those that have not finished are counted, not averaged.
         title: The page's head.
         notes: What a reader should know beside, such as folders that could not be read.
-        back: Where a served page leads back to.
 
     Example:
         >>> study_page([], title="Nothing yet").verdict
@@ -45,7 +43,6 @@ def study_page(
         verdict=tuple(words),
         facts=_facts(table) if runs else (),
         sections=tuple(section for section in sections if section.items),
-        back=back,
     )
 
 
@@ -93,16 +90,14 @@ def _facts(table: StudyTable) -> tuple[Fact, ...]:
     runs = [run for one in found for run in one.runs]
     done = sum(len(one.values) for one in found)
     trials = sorted({len(one.values) for one in found})
-    hours = sum(run.last.get("seconds", {}).get("trained") or 0.0 for run in runs) / 3600
-    lost = sum(one.diverged for one in found)
-    left = sum(one.unfinished for one in found)
+    trained = sum(run.last["seconds"]["trained"] for run in runs if run.epochs)
     some = str(trials[0]) if len(trials) == 1 else f"{trials[0]}–{trials[-1]}"
     return (
-        Fact("Runs finished", f"{done} of {len(runs)}", f"{lost} diverged, {left} unfinished"),
+        Fact("Runs finished", f"{done} of {len(runs)}", ", ".join(lost(found)) or "all of them"),
         Fact("Settings", str(len(table.settings))),
         Fact("Tasks", str(len(table.tasks)), "networks, data and what belongs to them"),
         Fact("Trials a setting", some, "finished"),
-        Fact("Time spent on training", f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"),
+        Fact("Time spent on training", time_text(trained)),
     )
 
 

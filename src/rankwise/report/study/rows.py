@@ -46,7 +46,7 @@ def epoch_rows(found: Sequence[Comparison]) -> list[Row]:
     for one in found:
         curves = [dict(_curve(run, one.score)) for run in one.finished]
         epochs = sorted(set(curves[0]).intersection(*curves[1:]))
-        step = math.ceil(len(epochs) / _points(found))
+        step = max(1, math.ceil(len(epochs) / _points(found)))
         kept = epochs[::-1][::step][::-1]  # the last is always there
         rows += [
             {"setting": one.setting, "epoch": epoch, **_range([c[epoch] for c in curves])}

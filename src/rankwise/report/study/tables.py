@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rankwise.figures.scales import score_name
 from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
+from rankwise.lab.scores import score_text
 from rankwise.lab.tables import Entry, StudyTable, Task
 from rankwise.report.page import Cell, Table
-from rankwise.report.study.words import capital, counted, score_text
+from rankwise.report.study.words import capital, counted, lost
 
 __all__ = ["LEGEND", "origins", "runs_table", "score_tables"]
 
@@ -50,7 +51,7 @@ def _score_cell(table: StudyTable, setting: str, task: Task) -> Cell:
         return Cell("", tone="dim")
     found = entry.found
     if not found.values:
-        tone = "bad" if found.diverged else "dim"
+        tone = "bad" if found.diverged or found.unscored else "dim"
         return Cell(_trials(found) or "–", tone=tone)
     text = f"{_SYMBOLS[entry.mark]}{score_text(found.values, task.score)} ({_trials(found)})"
     return Cell(text, value=found.mean, tone=entry.mark)
@@ -58,10 +59,7 @@ def _score_cell(table: StudyTable, setting: str, task: Task) -> Cell:
 
 def _trials(found: Comparison) -> str:
     """How many trials: "3", "2, 1 diverged"."""
-    parts = [str(len(found.values))] if found.values else []
-    parts += [f"{found.diverged} diverged"] if found.diverged else []
-    parts += [f"{found.unfinished} unfinished"] if found.unfinished else []
-    return ", ".join(parts)
+    return ", ".join([*([str(len(found.values))] if found.values else []), *lost([found])])
 
 
 def runs_table(table: StudyTable) -> Table:
@@ -123,9 +121,9 @@ def _number(value: float | None, form: str) -> Cell:
 def origins(runs: Iterable[Run]) -> tuple[list[str], bool]:
     """Hardware, commits and versions of the runs, and whether their times can be compared."""
     sessions = [session for run in runs for session in run.sessions()]
-    hardware = Counter(_machine(session.get("hardware")) for session in sessions)
+    hardware = Counter(_machine(session.get("hardware", {})) for session in sessions)
     commits = Counter(str(session.get("commit") or "unknown")[:10] for session in sessions)
-    versions = Counter(_versions(session.get("versions")) for session in sessions)
+    versions = Counter(_versions(session.get("versions", {})) for session in sessions)
     words = [
         f"{head}: {_listed(found)}."
         for head, found in (("Hardware", hardware), ("Commit", commits), ("Versions", versions))
@@ -142,19 +140,17 @@ def _listed(found: Counter[str]) -> str:
     return "; ".join(f"{text} ({counted(n, 'start')})" for text, n in found.most_common())
 
 
-def _machine(found: Any) -> str:  # noqa: ANN401
-    if not isinstance(found, dict):
+def _machine(found: Mapping[str, Any]) -> str:
+    if not found:
         return "unknown"
     parts: Sequence[object] = (
         found.get("cpu") or "an unknown processor",
         f"{found.get('cores', '?')} cores",
         f"{found.get('threads', '?')} threads used",
-        *(found.get("accelerators") or ()),
+        *found.get("accelerators", ()),
     )
     return ", ".join(map(str, parts))
 
 
-def _versions(found: Any) -> str:  # noqa: ANN401
-    if not isinstance(found, dict):
-        return "unknown"
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+def _versions(found: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in found.items()) or "unknown"

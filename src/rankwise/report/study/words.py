@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from rankwise.figures.scales import score_name
 from rankwise.lab.compare import Comparison
 from rankwise.lab.correlation import Correlation
+from rankwise.lab.scores import score_text
 from rankwise.lab.tables import StudyTable, Task, is_close
 
-__all__ = ["capital", "correlation_words", "counted", "score_text", "short_correlation", "verdict"]
+__all__ = ["capital", "correlation_words", "counted", "lost", "short_correlation", "verdict"]
 
 _MOST_TASKS = 4
 _FEW = 5
-
-
-def score_text(values: Sequence[float], score: str) -> str:
-    """Mean ± standard deviation; the mean alone of a single trial."""
-    if not values:
-        return "–"
-    scale, unit = (100, " %") if score == "accuracy" else (1, "")
-    text = f"{statistics.fmean(values) * scale:.2f}"
-    if len(values) > 1:
-        text += f" ± {statistics.stdev(values) * scale:.2f}"
-    return text + unit
 
 
 def capital(text: str) -> str:
@@ -35,6 +24,16 @@ def capital(text: str) -> str:
 def counted(number: int, what: str) -> str:
     """A number of things: "1 run", "2 runs"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def lost(found: Sequence[Comparison]) -> list[str]:
+    """How many runs have no part in the means, by the reason; none where all have."""
+    counts = {
+        "diverged": sum(one.diverged for one in found),
+        "without a score": sum(one.unscored for one in found),
+        "unfinished": sum(one.unfinished for one in found),
+    }
+    return [f"{number} {why}" for why, number in counts.items() if number]
 
 
 def verdict(table: StudyTable) -> tuple[str, ...]:
@@ -56,12 +55,9 @@ def verdict(table: StudyTable) -> tuple[str, ...]:
 def _counts(found: Sequence[Comparison]) -> str:
     runs = sum(len(one.runs) for one in found)
     finished = sum(len(one.values) for one in found)
-    diverged = sum(one.diverged for one in found)
-    unfinished = sum(one.unfinished for one in found)
-    parts = [f"{finished} of {counted(runs, 'run')} finished"]
-    parts += [f"{diverged} diverged"] if diverged else []
-    parts += [f"{unfinished} unfinished and not counted"] if unfinished else []
-    return ", ".join(parts)
+    left = lost(found)
+    text = f"{finished} of {counted(runs, 'run')} finished with a score"
+    return f"{text}, {', '.join(left)} and not counted" if left else text
 
 
 def _caution(found: Sequence[Comparison]) -> str:
@@ -95,7 +91,7 @@ def _lead(scored: Sequence[Comparison]) -> str:
     """How far the first is ahead of the second, and whether that says anything."""
     first, second = scored[:2]
     lead = abs((first.mean or 0.0) - (second.mean or 0.0))
-    by = f"{100 * lead:.2f} points" if first.score == "accuracy" else f"{lead:.2f}"
+    by = f"{100 * lead:.2f} points" if first.score == "accuracy" else f"{lead:.3g}"
     text = score_text(second.values, second.score)
     head = f"{by} ahead of {second.setting} ({text}, n = {len(second.values)})"
     close = sum(is_close(one, first) for one in scored[1:])

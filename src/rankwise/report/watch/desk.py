@@ -24,6 +24,7 @@ from rankwise.report.watch.compared import (
     MOST,
     ROWS,
     TABLE,
+    charted,
     compared_page,
     compared_rows,
     compared_table,
@@ -115,37 +116,47 @@ class Desk:
 
     def compared_head(self, names: Sequence[str]) -> Page:
         """What a page with some runs begins with, known without reading them."""
-        if not 1 <= len(names) <= MOST:
-            raise ArgumentError(f"Tick 1 to {MOST} runs to compare them, not {len(names)}.")
+        _check_count(names)
         for name in names:
             self.run_head(name)
         return Page(title=compared_title(len(names)), verdict=(), sections=(), back=_BACK)
 
     def compared(self, names: Sequence[str]) -> Page:
         """Some runs in the same charts."""
+        _check_count(names)
         starts = [self.shelf.summary(name).starts for name in names]
         runs = {name: self.shelf.load(name) for name in names}
         return compared_page(runs, back=_BACK, updates=_compared_address(runs, starts))
 
     def compared_news(self, names: Sequence[str], seen: Sequence[str]) -> News:
         """What is new on such a page since the cursors, one for each run."""
+        _check_count(names)
         cursors = [cursor for text in seen if (cursor := _cursor(text)) is not None]
         found = [self.shelf.summary(name) for name in names]
         if len(cursors) != len(found):
             return _RELOAD
         pairs = list(zip(found, cursors, strict=True))
-        # A run that had no epoch yet may bring a chart that the page does not have.
-        if any(_went_back(s, c) or (s.epoch and not c.epoch) for s, c in pairs):
+        if any(_went_back(summary, cursor) for summary, cursor in pairs):
             return _RELOAD
         if all(s.epoch == c.epoch for s, c in pairs) and not all(s.is_over for s in found):
             return {"updates": _compared_path(names, cursors)}
         runs = {name: self.shelf.load(name) for name in names}
+        rows = compared_rows(runs)
+        shown = {name: cursor.epoch for name, cursor in zip(names, cursors, strict=True)}
+        # New epochs may bring a chart that the page does not have.
+        if charted(rows) != charted(row for row in rows if row["epoch"] <= shown[row["name"]]):
+            return _RELOAD
         return {
             "updates": _compared_address(runs, [summary.starts for summary in found]),
-            "datasets": {ROWS: compared_rows(runs, [cursor.epoch for cursor in cursors])},
+            "datasets": {ROWS: [row for row in rows if row["epoch"] > shown[row["name"]]]},
             "verdict": compared_verdict(runs),
             "tables": {TABLE: rows_html(compared_table(runs))},
         }
+
+
+def _check_count(names: Sequence[str]) -> None:
+    if not 1 <= len(names) <= MOST:
+        raise ArgumentError(f"Tick 1 to {MOST} runs to compare them, not {len(names)}.")
 
 
 def _mark(found: Sequence[Summary]) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from rankwise.lab.config import Config
+from rankwise.lab.scores import score_text
 from rankwise.report.page import Cell, Fact, Page, Section, Table, Words
-from rankwise.report.watch.shelf import Summary, number
+from rankwise.report.watch.shelf import Summary
 
 __all__ = ["RUNS", "list_facts", "list_page", "list_table", "list_verdict", "run_address"]
 
@@ -110,7 +111,7 @@ def _row(summary: Summary, now: float) -> tuple[Cell, ...]:
         *head,
         Cell(_epochs(summary.epoch, config), value=summary.epoch),
         _nothing() if score is None else Cell(_scored(name, score), value=score),
-        _quality(number(summary.last.get("quality"))),
+        _quality(summary.last.get("quality")),
         changed,
         Cell(config.network),
         Cell(config.data),
@@ -125,7 +126,8 @@ def _epochs(epoch: int, config: Config) -> str:
 
 
 def _scored(name: str, score: float) -> str:
-    return f"{100 * score:.2f} %" if name == "accuracy" else f"{name} {score:.4g}"
+    text = score_text([score], name)
+    return text if name == "accuracy" else f"{name} {text}"
 
 
 def _quality(quality: float | None) -> Cell:

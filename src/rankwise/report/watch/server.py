@@ -63,7 +63,7 @@ def watch_app(folder: Path | str, *, host: str = "127.0.0.1", token: str | None 
         token: What has to be given with every request; None where nothing has to.
     """
     desk = Desk(folder)
-    turn = threading.Lock()  # one answer at a time, so that one run at most is in memory
+    turn = threading.Lock()  # one answer at a time: no more runs are in memory than a page shows
     pages = Starlette(
         routes=[
             _page("/", turn, lambda _: desk.list()),

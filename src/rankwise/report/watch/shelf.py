@@ -7,7 +7,6 @@ these files changes. Whole runs are not kept: they are read for a page and let g
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -15,19 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankwise.figures.run_rows import main_score
+from rankwise.figures.run_rows import PARTS
 from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.errors import ConfigError, RunError
-from rankwise.lab.records import Run, is_run, load_run
+from rankwise.lab.records import Record, Run, is_epoch, is_run, load_run
+from rankwise.lab.scores import main_score
 from rankwise.report.watch.locks import Lock, held_locks, is_held
 
-__all__ = ["Shelf", "Summary", "UnknownRunError", "number"]
+__all__ = ["Shelf", "Summary", "UnknownRunError"]
 
 _FILES = ("config.json", "outcome.json", "epochs.jsonl", "sessions.jsonl")
 _LARGEST = 2**20  # bytes of a file that is read whole for a summary; such files have some hundred
 _TAIL = 2**16  # bytes at the end of epochs.jsonl that hold its last line; a line has some hundred
+_FARTHEST = 2**24  # bytes from its end that a whole line is looked for in
 _QUIET = 60.0  # seconds without a new record, at least, before a run counts as stopped
-_PARTS = ("data", "step", "probe", "eval", "save")  # where an epoch's seconds go
 
 Stamp = tuple[tuple[int, int], ...]  # of each file: when it was changed, and its size
 
@@ -75,8 +75,7 @@ class Summary:
     def score(self) -> tuple[str, float | None]:
         """The score that the run is judged by, and its value on the test set."""
         name = main_score([self.last])
-        test = self.last.get("test")
-        return name, number(test.get(name)) if isinstance(test, dict) else None
+        return name, self.last.get("test", {}).get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +167,11 @@ class Shelf:
             status = "unfinished"
             if (path / "outcome.json").is_file():
                 status = str(_small_object(path / "outcome.json").get("status"))
-            last = _last_line(path / "epochs.jsonl")
+            last = _last_epoch(path / "epochs.jsonl")
         except (OSError, RunError, ConfigError, ValueError, TypeError, RecursionError) as error:
             return _Read(stamp, None, "", {}, _reason(error))
         known = status if status in ("finished", "diverged") else "unfinished"
         return _Read(stamp, config, known, last)
-
-
-def number(value: object) -> float | None:
-    """A finite number as a float; None for all else that a file may hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond all floats
-        return None
 
 
 def _text(name: str) -> str:
@@ -199,9 +188,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _is_recent(changed: float, last: Mapping[str, Any]) -> bool:
     """Whether a record came within the time that the next one would take: three epochs' at most."""
-    seconds = last.get("seconds")
-    parts = [number(seconds.get(p)) for p in _PARTS] if isinstance(seconds, dict) else []
-    return time.time() - changed < max(_QUIET, 3 * sum(part or 0.0 for part in parts))
+    seconds = last.get("seconds", {})
+    epoch = sum(seconds.get(part, 0.0) for part in PARTS)
+    return time.time() - changed < max(_QUIET, 3 * epoch)
 
 
 def _small_object(path: Path) -> dict[str, Any]:
@@ -215,23 +204,33 @@ def _small_object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _last_line(path: Path) -> dict[str, Any]:
-    """The last whole record, from the end of the file; a line without its end is being written."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            lines = file.read(_TAIL).rpartition(b"\n")[0].splitlines()
-    except FileNotFoundError:
+def _last_epoch(path: Path) -> Record:
+    """The last whole record, from the end of the file, as `load_run` would find it."""
+    if not path.is_file():  # to open a pipe would be to wait for what nobody writes
         return {}
-    for line in reversed(lines):
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        length, found = _TAIL, None
+        while found is None:
+            start = file.seek(max(0, size - length))
+            text = file.read(size - start)
+            found = _last_of(text.partition(b"\n")[2] if start else text)  # a line may be cut
+            if start == 0 or length >= _FARTHEST:
+                break
+            length *= 2
+    return found or {}
+
+
+def _last_of(text: bytes) -> Record | None:
+    """The last line that is a record; one without its end is being written."""
+    for line in reversed(text.rpartition(b"\n")[0].splitlines()):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict) and type(found.get("epoch")) is int:
+        if is_epoch(found):
             return found
-    return {}
+    return None
 
 
 def _reason(error: Exception) -> str:
