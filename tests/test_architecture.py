@@ -80,6 +80,7 @@ LAB = [
     "parts",
     "look",
     "weights",
+    "checks",
     "records",
     "hold",
     "job",

@@ -74,11 +74,11 @@ def test_layers_without_names_have_their_own_rates(train):
 def test_the_figures_show_what_was_collected(train):
     history = History()
     source = train(rmsgd, 2, history.add)
-    drawn = {name: figure.to_dict() for name, figure in history.figures().items()}
+    drawn = history.figures()
     assert list(drawn) == ["layers", "rates", "quality"]
-    assert drawn["rates"]["data"]["values"] == history.rows()
-    assert "quality q of 2 layers over epochs" in drawn["quality"]["description"]
-    shown = drawn["layers"]["data"]["values"]
+    assert drawn["rates"].data.values == history.rows()
+    assert "quality q of 2 layers over epochs" in drawn["quality"].description
+    shown = drawn["layers"].data.values
     assert [row["quality"] for row in shown] == [row.quality for row in source.last_probe.probed]
 
 

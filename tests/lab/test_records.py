@@ -9,7 +9,8 @@ from runs import LAYERS, epoch, written
 
 import rankwise
 from rankwise.lab import Config, RunError, load_run, load_runs
-from rankwise.lab.records import RunFolder, is_epoch
+from rankwise.lab.checks import is_epoch
+from rankwise.lab.records import RunFolder
 from rankwise.lab.resolve import resolved
 
 

@@ -14,6 +14,8 @@ __all__ = ["progress_figure", "score_scale", "time_figure"]
 SHARES = ("accuracy", "top5")  # shown in percent
 HUGE = 100  # losses that differ by more than this factor are drawn on a log scale
 SETS = ("train", "test")
+COLOURS = {"train": CATEGORIES[1], "test": CATEGORIES[0]}
+TITLES = {"generator_loss": "generator's loss", "frechet": "Fréchet distance"}
 
 
 def progress_figure(
@@ -33,7 +35,10 @@ def progress_figure(
     if across not in ("epoch", "seconds"):
         raise ArgumentError(f'across should be "epoch" or "seconds", got {across!r}.')
     rows = list(rows)
-    colours = alt.Scale(domain=list(SETS), range=[CATEGORIES[1], CATEGORIES[0]])
+    shown = {row["set"] for row in rows if row["score"] == score}
+    sets = [part for part in SETS if part in shown]
+    colours = alt.Scale(domain=sets, range=[COLOURS[part] for part in sets])
+    title = TITLES.get(score, score)
     scale, form = score_scale(rows, score), "%" if score in SHARES else "~g"
     figure = (
         chart(name, height=240)
@@ -41,14 +46,13 @@ def progress_figure(
         .mark_line(point=alt.OverlayMarkDef(size=14))
         .encode(
             across_axis(across),
-            alt.Y("value:Q", title=score, scale=scale, axis=value_axis(scale, form)),
+            alt.Y("value:Q", title=title, scale=scale, axis=value_axis(scale, form)),
             alt.Color("set:N", title=None, scale=colours),
             tooltip=_tooltip(score),
         )
     )
-    shown = {row["set"] for row in rows if row["score"] == score}
-    sets = " and ".join(part for part in SETS if part in shown)
-    description = f"{score.capitalize()} on the {sets or 'test'} set by {across}."
+    where = " and ".join(sets) or "test"
+    description = f"{title.capitalize()} on the {where} set by {across}."
     return finished(figure, rows, description)
 
 

@@ -55,7 +55,7 @@ MAPS = {
     ),
     "rate": (
         "Learning rate",
-        "Under RMSGD a row is bright while its layer gains stable rank, and fades as it settles.",
+        "Brighter is faster. Under RMSGD a row is bright while its layer gains stable rank.",
     ),
 }
 HINTS = {
@@ -135,15 +135,16 @@ def _looks(epochs: Sequence[Record], rows: Sequence[Row]) -> tuple[object, ...]:
         bool(epochs),
         [(score, _kind(score_scale(figures, score))) for score in _scores(epochs)],
         _maps(rows),
-        _kind(scale_of(thinned(rows), "rate")),
+        [_kind(scale_of(thinned(rows), metric)) for metric in MAPS],
+        any(row["quality"] is not None for row in quality_rows(epochs)),
         list(dict.fromkeys(row["layer"] for row in rows)),
         _step(rows),
     )
 
 
-def _kind(scale: alt.Scale) -> str | None:
-    kind: str | None = scale.to_dict().get("type")
-    return kind
+def _kind(scale: alt.Scale) -> tuple[object, object]:
+    found = scale.to_dict()
+    return found.get("type"), found.get("domain")
 
 
 def _scores(epochs: Sequence[Record]) -> list[str]:
@@ -162,20 +163,26 @@ def _learning(run: Run) -> Iterator[Section]:
         return
     rows, found = epoch_rows(run.epochs), quality_rows(run.epochs)
     pictures = [
-        Picture(SCORES[score][0], progress_figure(rows, score), SCORES[score][1])
+        Picture(SCORES[score][0], progress_figure(rows, score), _reading(score, run))
         for score in _scores(run.epochs)
     ]
-    quality = Picture(
-        "Network quality Q",
-        quality_figure(found),
-        "The root mean square of all layers' q. It rises while the network learns, and levels off.",
-    )
+    if any(row["quality"] is not None for row in found):
+        how = (
+            "The root mean square of all layers' q. It rises while the network learns, then levels."
+        )
+        pictures.append(Picture("Network quality Q", quality_figure(found), how))
     time = Picture(
         "Where the time went",
         time_figure(time_rows(run.epochs)),
         "Seconds of every epoch: reading data, steps, probing layers, evaluation, saving.",
     )
-    yield Section("Learning", (*pictures, quality, time))
+    yield Section("Learning", (*pictures, time))
+
+
+def _reading(score: str, run: Run) -> str:
+    if score == "loss" and main_score(run.epochs) == "frechet":
+        return "The critic's loss: how far it tells real images from made ones."
+    return SCORES[score][1]
 
 
 def thinned(rows: Sequence[Row]) -> list[Row]:
@@ -215,7 +222,8 @@ def _over_time(all_rows: list[Row]) -> Iterator[Section]:
         "left (s = 0, κ = 1); learning leads to the right, and down where it is even.",
         wide=True,
     )
-    yield Section("Rates and paths", (rates, paths))
+    known = any(row["stable_rank"] is not None for row in all_rows)
+    yield Section("Rates and paths", (rates, paths) if known else (rates,))
 
 
 def _table_section(rows: Sequence[Row]) -> Iterator[Section]:

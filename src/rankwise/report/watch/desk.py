@@ -61,12 +61,13 @@ class Desk:
     """
 
     def __init__(self, folder: Path | str) -> None:
+        self.place = Path(folder)  # as it was given, for people
         self.shelf = Shelf(folder)
 
     def list(self) -> Page:
         """The list of all runs."""
         found = self.shelf.summaries()
-        return list_page(found, source=str(self.shelf.folder), updates=_list_address(_mark(found)))
+        return list_page(found, source=str(self.place), updates=_list_address(_mark(found)))
 
     def list_news(self, seen: str) -> News:
         """What is new in the list since it was as the mark says."""
@@ -90,8 +91,8 @@ class Desk:
         """
         summary = self.shelf.summary(name)
         if summary.problem:
-            raise RunError(summary.problem)
-        place = printable(str(self.shelf.folder / name))
+            raise RunError(f"{printable(name)}: {summary.problem}")
+        place = printable(str(self.place / name))
         return Page(title=printable(name), verdict=(), sections=(), source=place, back=_BACK)
 
     def run(self, name: str) -> Page:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from rankwise.figures.run_rows import PARTS
+from rankwise.lab.checks import is_epoch
 from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.errors import ConfigError, RunError
-from rankwise.lab.records import Record, Run, is_epoch, is_run, load_run
+from rankwise.lab.records import Record, Run, is_run, load_run
 from rankwise.lab.scores import main_score
 from rankwise.report.watch.locks import Lock, held_locks, is_held
 
