@@ -27,6 +27,9 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
+    except OSError as error:  # a full disk tells no name, or that of the file beside
+        fresh.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise

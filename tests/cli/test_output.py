@@ -20,11 +20,12 @@ def test_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     target.write_bytes(b"old")
 
     def full(self, other):
-        raise OSError(28, "No space left on device", str(other))
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as failure:
         write(str(target), b"new")
+    assert failure.value.filename == str(target)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
 

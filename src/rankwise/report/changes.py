@@ -153,7 +153,7 @@ def _facts(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[Fact]:
     yield Fact("Mean noise share", percent(noise[1]), f"before: {percent(noise[0])}")
     rose, fell = (sum((c.stable_rank or 0.0) * sign > 0 for c in compared) for sign in (1, -1))
     yield Fact("Layers compared", str(len(compared)), f"s rose in {rose}, fell in {fell}")
-    yield Fact("Only on one side", str(len(diff.added) + len(diff.removed)), "tensors")
+    yield Fact("On one side only", str(len(diff.added) + len(diff.removed)), "of all tensors")
 
 
 def _figures(diff: ProbeDiff) -> Iterator[Section]:

@@ -143,7 +143,7 @@ def time_rows(found: Sequence[Comparison]) -> list[Row]:
             for part, seconds in means.items()
             if seconds
         ]
-        span = {"low": middle - spread, "high": middle + spread}
+        span = {"low": max(middle - spread, 0.0), "high": middle + spread}
         rows.append({"setting": label, "part": "total", "seconds": middle, **span})
     return rows
 
