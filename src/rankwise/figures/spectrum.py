@@ -195,8 +195,9 @@ def _threshold(here: alt.Chart) -> list[alt.Chart]:
     first = here.transform_filter("datum.index === 1 && isValid(datum.threshold)")
     level = alt.Y("threshold:Q")
     rule = first.mark_rule(color=CATEGORIES[5], strokeWidth=1.5).encode(y=level)
-    label = first.mark_text(text="noise threshold", align="left", dy=10, color=INK)
-    return [rule, label.encode(x=alt.value(6), y=level)]
+    # At the right end, where the values lie below the line.
+    label = first.mark_text(text="noise threshold", align="right", dy=-7, color=INK)
+    return [rule, label.encode(x=alt.value("width"), y=level)]
 
 
 def _points(here: alt.Chart, y: alt.Y, look: Mapping[str, Any]) -> list[alt.Chart]:
