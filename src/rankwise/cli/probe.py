@@ -11,6 +11,7 @@ from rich.console import Console
 from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
 from rankwise.cli.guard import BELOW
 from rankwise.cli.loading import ProbeOptions, load
+from rankwise.cli.options import Exclude, Exponent, Include, Key
 from rankwise.cli.output import (
     STDOUT,
     check_parquet,
@@ -71,14 +72,8 @@ def probe(
             help=f"Sort by {', '.join(SORTS)}; smallest first, '-' in front for largest first.",
         ),
     ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Probe only tensors of such names; may be repeated."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Leave such names out; may be repeated."),
-    ] = None,
+    include: Include = None,
+    exclude: Exclude = None,
     top: Annotated[
         int | None, typer.Option(metavar="N", help="Show the first N rows only.")
     ] = None,
@@ -86,20 +81,14 @@ def probe(
         float | None,
         typer.Option(metavar="Q", help="Exit with 2 if network quality is below (0 to 1.571)."),
     ] = None,
-    p: Annotated[
-        float | None,
-        typer.Option("--p", metavar="P", help="The exponent in the stable rank; 2 by default."),
-    ] = None,
+    p: Exponent = None,
     modes: Annotated[
         Modes | None, typer.Option(help="Unfoldings of convolutions; both by default.")
     ] = None,
     split: Annotated[
         bool, typer.Option("--split", help="Probe gates and stacked q, k, v one by one.")
     ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Which part of a nested checkpoint to probe."),
-    ] = None,
+    key: Key = None,
     spectra: Annotated[
         bool,
         typer.Option("--spectra", help="Keep every layer's singular values in the JSON."),

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from rankwise.cli.loading import ProbeOptions, is_saved_probe, load
+from rankwise.cli.options import Exclude, Exponent, Include, Key
 from rankwise.cli.output import STDOUT, check_targets, write
 from rankwise.errors import ArgumentError
 from rankwise.probe_result import Probe
@@ -39,7 +40,7 @@ def report(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="A checkpoint or saved probe; two or more of them; a run; a folder of runs.",
         ),
     ],
@@ -53,22 +54,10 @@ def report(
         typer.Option(metavar="FOLDER", help="Also write every figure as an image there."),
     ] = None,
     image_format: Annotated[ImageFormat, typer.Option(help="Of these images.")] = ImageFormat.png,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Probe only tensors of such names; may be repeated."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Leave such names out; may be repeated."),
-    ] = None,
-    p: Annotated[
-        float | None,
-        typer.Option("--p", metavar="P", help="The exponent in the stable rank; 2 by default."),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Which part of a nested checkpoint to probe."),
-    ] = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    p: Exponent = None,
+    key: Key = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write one self-contained page about a checkpoint, several, a run or a study."""

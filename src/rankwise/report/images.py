@@ -7,9 +7,7 @@ from pathlib import Path
 
 from rankwise.report.page import Page, Picture
 
-__all__ = ["IMAGE_FORMATS", "write_images"]
-
-IMAGE_FORMATS = ("png", "svg", "pdf")
+__all__ = ["write_images"]
 
 
 def write_images(page: Page, folder: Path, form: str) -> list[Path]:
@@ -18,7 +16,7 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
     Args:
         page: The page.
         folder: Where to; made if need be.
-        form: One of `IMAGE_FORMATS`.
+        form: "png", "svg" or "pdf".
 
     Returns:
         The files.
