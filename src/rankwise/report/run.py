@@ -167,9 +167,7 @@ def _learning(run: Run) -> Iterator[Section]:
         for score in _scores(run.epochs)
     ]
     if any(row["quality"] is not None for row in found):
-        how = (
-            "The root mean square of all layers' q. It rises while the network learns, then levels."
-        )
+        how = "The root mean square of all layers' q. It rises while the network learns."
         pictures.append(Picture("Network quality Q", quality_figure(found), how))
     time = Picture(
         "Where the time went",
