@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["write_bytes"]
+from rankwise.errors import ArgumentError
+
+__all__ = ["check_not_input", "write_bytes"]
+
+
+def check_not_input(target: Path, sources: Iterable[Path]) -> None:
+    """See that writing a file destroys none that is read.
+
+    Raises:
+        ArgumentError: If it is one of them.
+    """
+    if any(target.exists() and source.exists() and target.samefile(source) for source in sources):
+        raise ArgumentError(f"{target} is an input; it would be overwritten. Give another name.")
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from rankwise.figures.style import Figure
 
-__all__ = ["Probe"]
+__all__ = ["Probe", "is_saved_probe"]
 
 _FORMAT = "rankwise-probe"
 _VERSION = 1
@@ -278,3 +278,9 @@ class Probe:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, CheckpointError) as error:
             raise CheckpointError(f"{path}: {error}") from error
+
+
+def is_saved_probe(path: Path) -> bool:
+    """Whether a path is a probe saved as JSON rather than weights or the index of their shards."""
+    name = path.name.lower()
+    return name.endswith(".json") and not name.endswith(".index.json") and path.is_file()

@@ -12,8 +12,8 @@ from rankwise.cli import progress as progress_module
 from rankwise.cli.diff import DIFF_EXAMPLES
 from rankwise.cli.explain import EXPLAIN_EXAMPLES
 from rankwise.cli.guard import exit_code
-from rankwise.cli.loading import is_saved_probe
 from rankwise.cli.probe import PROBE_EXAMPLES
+from rankwise.probe_result import is_saved_probe
 from rankwise.survey import Progress
 
 

@@ -16,21 +16,7 @@ from rankwise.report.page import Link, Picture, Table
 from rankwise.report.run import run_page, run_update, thinned
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
-from runs import LAYERS, epoch, written
-
-GROWN = {**LAYERS, "stable_rank": [0.5, None], "rank": [6.0, None], "rate": [0.01, 0.02]}
-
-
-def grown(tmp_path, count=3, *, status="finished", **options):
-    """A run whose first layer gains stable rank in the last epoch."""
-    folder = written(tmp_path, [], status=None, **options)
-    for number in range(1, count + 1):
-        value = 0.9 if number == 2 else 0.5 + 0.1 * number
-        record = epoch(number, value=value, quality=0.1 * number)
-        folder.add(record, GROWN if number == count else LAYERS)
-    if status:
-        folder.end(status)
-    return folder
+from runs import GROWN, LAYERS, epoch, grown, written
 
 
 def words(page):

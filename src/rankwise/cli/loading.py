@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 from rankwise.cli.progress import ProgressBar
 from rankwise.errors import ArgumentError
 from rankwise.probe import probe
-from rankwise.probe_result import Probe
+from rankwise.probe_result import Probe, is_saved_probe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rankwise.unfold import Modes
 
-__all__ = ["ProbeOptions", "is_saved_probe", "load"]
+__all__ = ["ProbeOptions", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,6 @@ class ProbeOptions:
     def given(self) -> list[str]:
         """The options that were asked for."""
         return [f"--{field.name}" for field in fields(self) if getattr(self, field.name)]
-
-
-def is_saved_probe(path: Path) -> bool:
-    """Whether a path is a probe saved as JSON rather than weights or the index of their shards."""
-    name = path.name.lower()
-    return name.endswith(".json") and not name.endswith(".index.json") and path.is_file()
 
 
 def load(path: Path, options: ProbeOptions) -> Probe:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankwise.atomic import write_bytes
+from rankwise.atomic import check_not_input, write_bytes
 from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.files.printable import printable
 from rankwise.results import LayerMetrics
@@ -67,10 +67,7 @@ def check_targets(targets: Sequence[str], sources: Sequence[Path]) -> None:
         path = Path(target)
         if target == STDOUT:
             continue
-        if any(path.exists() and source.exists() and path.samefile(source) for source in sources):
-            raise ArgumentError(
-                f"{target} is an input; it would be overwritten. Give another name."
-            )
+        check_not_input(path, sources)
         if not path.parent.is_dir():
             raise ArgumentError(f"{target}: there is no folder {path.parent}.")
 

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from rankwise.cli.loading import ProbeOptions, is_saved_probe, load
+from rankwise.cli.loading import ProbeOptions, load
 from rankwise.cli.options import Exclude, Exponent, Include, Key
 from rankwise.cli.output import STDOUT, check_targets, write
 from rankwise.errors import ArgumentError
-from rankwise.probe_result import Probe
+from rankwise.probe_result import Probe, is_saved_probe
 
 __all__ = ["REPORT_EXAMPLES", "report"]
 

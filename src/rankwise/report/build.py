@@ -13,7 +13,7 @@ from rankwise.files.printable import printable
 from rankwise.lab.errors import RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.probe import probe
-from rankwise.probe_result import Probe
+from rankwise.probe_result import Probe, is_saved_probe
 from rankwise.report.changes import changes_page
 from rankwise.report.checkpoint import checkpoint_page
 from rankwise.report.evolution import evolution_page
@@ -102,10 +102,7 @@ def _page_of_checkpoints(paths: Sequence[Path], load: Loader) -> Page:
 
 
 def _probed(path: Path, spectra: bool) -> Probe:
-    name = path.name.lower()
-    if name.endswith(".json") and not name.endswith(".index.json"):
-        return Probe.load(path)
-    return probe(path, spectra=spectra)
+    return Probe.load(path) if is_saved_probe(path) else probe(path, spectra=spectra)
 
 
 def _in_order(paths: Sequence[Path]) -> list[Path]:
@@ -117,7 +114,8 @@ def _in_order(paths: Sequence[Path]) -> list[Path]:
     differing = [i for i, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
     if len(differing) != 1:
         return list(paths)
-    return sorted(paths, key=lambda path: int(re.findall(r"\d+", str(path))[differing[0]]))
+    by_number = dict(zip(paths, (int(found[differing[0]]) for found in numbers), strict=True))
+    return sorted(paths, key=by_number.__getitem__)
 
 
 def _labels(paths: Sequence[Path]) -> tuple[str, ...]:

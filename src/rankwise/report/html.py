@@ -96,8 +96,7 @@ def packed(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _render(page: Page, policy: str, **parts: str) -> str:
-    pictures = [i for s in page.sections for i in s.items if isinstance(i, Picture)]
-    numbers = {id(picture): number for number, picture in enumerate(pictures)}
+    numbers = {id(picture): number for number, picture in enumerate(page.pictures)}
     return (
         _templates()
         .get_template("page.html")
@@ -105,7 +104,7 @@ def _render(page: Page, policy: str, **parts: str) -> str:
             page=page,
             policy=policy,
             version=rankwise.__version__,
-            content=_json(_content(pictures, page.updates)),
+            content=_json(_content(page.pictures, page.updates)),
             number=lambda picture: numbers[id(picture)],
             kind_of=lambda item: type(item).__name__,
             **parts,

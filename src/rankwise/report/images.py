@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rankwise.report.page import Page, Picture
+from rankwise.report.page import Page
 
 __all__ = ["write_images"]
 
@@ -22,9 +22,8 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [i for s in page.sections for i in s.items if isinstance(i, Picture)]
     written = []
-    for number, picture in enumerate(pictures, 1):
+    for number, picture in enumerate(page.pictures, 1):
         name = re.sub(r"[^a-z0-9]+", "-", picture.title.lower()).strip("-")[:60]
         path = folder / f"{number:02d}-{name}.{form}"
         scale = 2 if form == "png" else 1

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from rankwise.figures.style import Figure
 
-__all__ = ["Cell", "Fact", "Link", "Page", "Picture", "Section", "Table", "Words"]
+__all__ = [
+    "NOTHING",
+    "Cell",
+    "Fact",
+    "Link",
+    "Page",
+    "Picture",
+    "Section",
+    "Table",
+    "Words",
+    "number_cell",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,17 @@ class Cell:
     link: str = ""
 
 
+NOTHING = Cell("–", tone="dim")
+
+
+def number_cell(value: float | None, form: str, *, most: float | None = None) -> Cell:
+    """A number in its format, with a bar for its share of the most it could be; or a dash."""
+    if value is None:
+        return NOTHING
+    share = None if most is None else min(max(value / most, 0.0), 1.0)
+    return Cell(f"{value:{form}}", float(value), share=share)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table that readers sort by its heads and filter by a text.
@@ -141,3 +163,9 @@ class Page:
     source: str = ""
     back: Link | None = None
     updates: str = ""
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """All its figures, in order."""
+        items = (item for section in self.sections for item in section.items)
+        return tuple(item for item in items if isinstance(item, Picture))

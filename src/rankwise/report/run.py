@@ -18,7 +18,7 @@ from rankwise.files.printable import printable
 from rankwise.lab.records import Record, Run
 from rankwise.lab.scores import main_score
 from rankwise.report.html import rows_html
-from rankwise.report.page import Cell, Link, Page, Picture, Section, Table, Words
+from rankwise.report.page import Cell, Link, Page, Picture, Section, Table, Words, number_cell
 from rankwise.report.run_words import run_facts, run_verdict
 
 __all__ = ["run_page", "run_update"]
@@ -130,12 +130,12 @@ def _layers(run: Run) -> list[Row]:
 
 def _looks(epochs: Sequence[Record], rows: Sequence[Row]) -> tuple[object, ...]:
     """What figures there are and how they are drawn: new rows can't change that on an open page."""
-    figures = epoch_rows(epochs)
+    figures, drawn = epoch_rows(epochs), thinned(rows)
     return (
         bool(epochs),
         [(score, _kind(score_scale(figures, score))) for score in _scores(epochs)],
         _maps(rows),
-        [_kind(scale_of(thinned(rows), metric)) for metric in MAPS],
+        [_kind(scale_of(drawn, metric)) for metric in MAPS],
         any(row["quality"] is not None for row in quality_rows(epochs)),
         list(dict.fromkeys(row["layer"] for row in rows)),
         _step(rows),
@@ -248,20 +248,13 @@ def _table(rows: Sequence[Row]) -> Table:
 def _cells(row: Row, highest: float | None) -> tuple[Cell, ...]:
     return (
         Cell(row["layer"], layer=row["layer"]),
-        _number(row["rank"], "g"),
-        _number(row["stable_rank"], ".3f", most=1.0),
-        _number(row["condition"], ".3f", most=1.0),
-        _number(row["quality"], ".3f", most=math.pi / 2),
-        _number(row["rate"], ".3g"),
-        _number(highest, ".3g"),
+        number_cell(row["rank"], "g"),
+        number_cell(row["stable_rank"], ".3f", most=1.0),
+        number_cell(row["condition"], ".3f", most=1.0),
+        number_cell(row["quality"], ".3f", most=math.pi / 2),
+        number_cell(row["rate"], ".3g"),
+        number_cell(highest, ".3g"),
     )
-
-
-def _number(value: float | None, form: str, *, most: float | None = None) -> Cell:
-    if value is None:
-        return Cell("–", tone="dim")
-    share = None if most is None else min(max(value / most, 0.0), 1.0)
-    return Cell(f"{value:{form}}", value, share=share)
 
 
 def _about(run: Run) -> Section:

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankwise.atomic import write_bytes
-from rankwise.errors import ArgumentError
+from rankwise.atomic import check_not_input, write_bytes
 from rankwise.report.build import build_page
 from rankwise.report.html import page_bytes
 
@@ -46,8 +45,7 @@ def write_report(
     """
     listed = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     target = Path(out)
-    if any(target.exists() and path.exists() and target.samefile(path) for path in listed):
-        raise ArgumentError(f"{out} is an input; it would be overwritten. Give another name.")
+    check_not_input(target, listed)
     page = build_page(listed, title=title)
     write_bytes(target, page_bytes(page))
     return target

@@ -11,8 +11,9 @@ from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
 from rankwise.lab.scores import score_text
 from rankwise.lab.tables import Entry, StudyTable, Task
-from rankwise.report.page import Cell, Table
-from rankwise.report.study.words import capital, counted, lost
+from rankwise.report.page import Cell, Table, number_cell
+from rankwise.report.study.words import capital, lost
+from rankwise.show.summary import count
 
 __all__ = ["LEGEND", "origins", "runs_table", "score_tables"]
 
@@ -74,7 +75,7 @@ def runs_table(table: StudyTable) -> Table:
     ]
     first = 2 if several else 1
     return Table(
-        caption=f"All {counted(len(rows), 'run')}",
+        caption=f"All {count(len(rows), 'run')}",
         heads=heads,
         rows=tuple(rows),
         numeric=tuple(n for n in range(first, len(heads)) if heads[n] != "status"),
@@ -102,20 +103,16 @@ def _run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
     return (
         Cell(str(run.config.seed), value=float(run.config.seed)),
         Cell(run.status, tone={"diverged": "bad", "unfinished": "dim"}.get(run.status, "")),
-        _number(len(run.epochs), "d"),
+        number_cell(len(run.epochs), "d"),
         _score(scores[-1] if scores else None, score),
         _score(pick(known) if known else None, score),
-        _number(run.last.get("quality"), ".3f"),
-        _number(trained / len(run.epochs) if trained else None, ".3g"),
+        number_cell(run.last.get("quality"), ".3f"),
+        number_cell(trained / len(run.epochs) if trained else None, ".3g"),
     )
 
 
 def _score(value: float | None, score: str) -> Cell:
     return Cell("–" if value is None else score_text([value], score), value=value)
-
-
-def _number(value: float | None, form: str) -> Cell:
-    return Cell("–", tone="dim") if value is None else Cell(f"{value:{form}}", value=float(value))
 
 
 def origins(runs: Iterable[Run]) -> tuple[list[str], bool]:
@@ -137,7 +134,7 @@ def origins(runs: Iterable[Run]) -> tuple[list[str], bool]:
 def _listed(found: Counter[str]) -> str:
     if len(found) == 1:
         return next(iter(found))
-    return "; ".join(f"{text} ({counted(n, 'start')})" for text, n in found.most_common())
+    return "; ".join(f"{text} ({count(n, 'start')})" for text, n in found.most_common())
 
 
 def _machine(found: Mapping[str, Any]) -> str:

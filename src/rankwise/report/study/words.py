@@ -9,8 +9,9 @@ from rankwise.lab.compare import Comparison
 from rankwise.lab.correlation import Correlation
 from rankwise.lab.scores import score_text
 from rankwise.lab.tables import StudyTable, Task, is_close
+from rankwise.show.summary import count
 
-__all__ = ["capital", "correlation_words", "counted", "lost", "short_correlation", "verdict"]
+__all__ = ["capital", "correlation_words", "lost", "short_correlation", "verdict"]
 
 _MOST_TASKS = 4
 _FEW = 5
@@ -19,11 +20,6 @@ _FEW = 5
 def capital(text: str) -> str:
     """A text as the beginning of a sentence; names in it stay as they are."""
     return text[:1].upper() + text[1:]
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things: "1 run", "2 runs"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def lost(found: Sequence[Comparison]) -> list[str]:
@@ -48,7 +44,7 @@ def verdict(table: StudyTable) -> tuple[str, ...]:
     shown = table.tasks[:_MOST_TASKS]
     words = [_best(task, [e.found for e in table.column(task)]) for task in shown]
     if len(table.tasks) > len(shown):
-        words.append(f"{counted(len(table.tasks) - len(shown), 'more task')}: see the table.")
+        words.append(f"{count(len(table.tasks) - len(shown), 'more task')}: see the table.")
     return (*words, f"{capital(counts)}.{_caution(found)}")
 
 
@@ -56,7 +52,7 @@ def _counts(found: Sequence[Comparison]) -> str:
     runs = sum(len(one.runs) for one in found)
     finished = sum(len(one.values) for one in found)
     left = lost(found)
-    text = f"{finished} of {counted(runs, 'run')} finished with a score"
+    text = f"{finished} of {count(runs, 'run')} finished with a score"
     return f"{text}, {', '.join(left)} and not counted" if left else text
 
 
@@ -113,8 +109,8 @@ def short_correlation(found: Sequence[Correlation], what: str) -> str:
 
 
 def _of(found: Correlation) -> str:
-    runs = counted(found.n, "run")
-    return runs if found.groups == found.n else f"{runs} of {counted(found.groups, 'setting')}"
+    runs = count(found.n, "run")
+    return runs if found.groups == found.n else f"{runs} of {count(found.groups, 'setting')}"
 
 
 def correlation_words(found: Sequence[Correlation], what: str) -> str:

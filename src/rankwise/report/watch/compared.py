@@ -10,7 +10,7 @@ from rankwise.figures.scales import score_name
 from rankwise.figures.side_by_side import runs_figure
 from rankwise.lab.records import Run
 from rankwise.lab.scores import SCORES, is_falling, main_score, score_text
-from rankwise.report.page import Cell, Link, Page, Picture, Section, Table
+from rankwise.report.page import NOTHING, Cell, Link, Page, Picture, Section, Table, number_cell
 from rankwise.report.study.words import capital
 from rankwise.report.watch.listing import run_address
 
@@ -174,22 +174,14 @@ def _cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tuple[C
         Cell(f"{epoch} of {whole}" if whole else str(epoch), value=epoch),
         _scored(_test(run.last, score), score),
         _scored(best, score),
-        _quality(run.last.get("quality")),
+        number_cell(run.last.get("quality"), ".3f"),
         Cell(rates, value=high),
         Cell(" ".join(f"{option}={_short(options[option])}" for option in differing) or "nothing"),
     )
 
 
 def _scored(value: float | None, score: str) -> Cell:
-    return _nothing() if value is None else Cell(score_text([value], score), value=value)
-
-
-def _quality(value: float | None) -> Cell:
-    return _nothing() if value is None else Cell(f"{value:.3f}", value=value)
-
-
-def _nothing() -> Cell:
-    return Cell("–", tone="dim")
+    return NOTHING if value is None else Cell(score_text([value], score), value=value)
 
 
 def _short(value: object) -> str:

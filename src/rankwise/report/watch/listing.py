@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from rankwise.lab.config import Config
 from rankwise.lab.scores import score_text
-from rankwise.report.page import Cell, Fact, Page, Section, Table, Words
+from rankwise.report.page import NOTHING, Cell, Fact, Page, Section, Table, Words, number_cell
 from rankwise.report.watch.shelf import Summary
+from rankwise.show.summary import count
 
 __all__ = ["RUNS", "list_facts", "list_page", "list_table", "list_verdict", "run_address"]
 
@@ -61,7 +62,7 @@ def list_verdict(summaries: Sequence[Summary]) -> tuple[str, ...]:
         return ("There are no runs yet.",)
     going = counts["running"]
     verb = "is" if going < 2 else "are"
-    text = f"{_some(len(summaries), 'run')}; {going or 'none'} {verb} going on."
+    text = f"{count(len(summaries), 'run')}; {going or 'none'} {verb} going on."
     lost = [f"{counts[s]} {s}" for s in ("diverged", "stopped", "unreadable") if counts[s]]
     return (text, f"Look at those that did not end well: {', '.join(lost)}.") if lost else (text,)
 
@@ -100,7 +101,7 @@ def _row(summary: Summary, now: float) -> tuple[Cell, ...]:
     if config is None:
         return (
             *head,
-            *[_nothing()] * 3,
+            *[NOTHING] * 3,
             changed,
             Cell(summary.problem, tone="bad"),
             Cell(""),
@@ -110,8 +111,8 @@ def _row(summary: Summary, now: float) -> tuple[Cell, ...]:
     return (
         *head,
         Cell(_epochs(summary.epoch, config), value=summary.epoch),
-        _nothing() if score is None else Cell(_scored(name, score), value=score),
-        _quality(summary.last.get("quality")),
+        NOTHING if score is None else Cell(_scored(name, score), value=score),
+        number_cell(summary.last.get("quality"), ".3f"),
         changed,
         Cell(config.network),
         Cell(config.data),
@@ -130,24 +131,12 @@ def _scored(name: str, score: float) -> str:
     return text if name == "accuracy" else f"{name} {text}"
 
 
-def _quality(quality: float | None) -> Cell:
-    return _nothing() if quality is None else Cell(f"{quality:.3f}", value=quality)
-
-
-def _nothing() -> Cell:
-    return Cell("–", tone="dim")
-
-
 def _ago(seconds: float) -> str:
     for unit, name in _UNITS:
         if seconds >= unit:
-            return f"{_some(int(seconds // unit), name)} ago"
+            return f"{count(int(seconds // unit), name)} ago"
     return "just now"
 
 
 def _counts(summaries: Sequence[Summary]) -> Counter[str]:
     return Counter(summary.state for summary in summaries)
-
-
-def _some(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
