@@ -47,8 +47,8 @@ def plant(weight, rank, strength=1.0):
         weight.add_(torch.randn(rows, rank) @ torch.randn(rank, columns), alpha=strength)
 
 
-def ranks_of(net):
-    rows = rankwise.probe(net).layers
+def ranks_of(net, p=2.0):
+    rows = rankwise.probe(net, p=p).layers
     return {row.name.removesuffix(".weight"): row.stable_rank for row in rows}
 
 
@@ -66,6 +66,47 @@ def test_a_rate_follows_the_gain_in_stable_rank():
         before = after
         assert optimizer.rates() == pytest.approx(rates, rel=1e-9)
     assert rates["2"] > 2 * RATE
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_annealed_rates_follow_the_gain_over_the_first_rate_under_a_cosine(p):
+    net = network()
+    optimizer = RMSGD(net.named_parameters(), variant="annealed", epochs=4, beta=0.5, p=p)
+    extra = dict.fromkeys(("0", "2", "3"), 0.0)
+    before = ranks_of(net, p)
+    for seed in range(4):
+        epoch(net, optimizer, seed)
+        plant(net[2].weight, seed)
+        after = ranks_of(net, p)
+        optimizer.epoch_step()
+        extra = {n: 0.5 * m + after[n] - before[n] for n, m in extra.items()}
+        before = after
+        cosine = (1 + math.cos(math.pi * min(seed + 1, 3) / 4)) / 2
+        expected = {n: cosine * max(RATE + m, 0.01 * RATE) for n, m in extra.items()}
+        assert optimizer.rates() == pytest.approx(expected, rel=1e-9)
+    assert expected["2"] > 2 * expected["0"]
+
+
+def test_beta_follows_the_number_of_epochs_unless_it_is_given():
+    betas = [
+        RMSGD(network().parameters(), **options).defaults["beta"]
+        for options in ({}, {"epochs": 20}, {"epochs": 20, "beta": 0.5})
+    ]
+    assert betas == [0.98, rankwise.beta_for(20), 0.5]
+
+
+def test_a_state_from_before_an_option_was_there_is_loaded():
+    net = network()
+    optimizer = RMSGD(net.named_parameters())
+    epoch(net, optimizer)
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        for name in ("epochs", "gain", "p"):
+            del group[name]
+    optimizer.load_state_dict(state)
+    epoch(net, optimizer)
+    optimizer.epoch_step()
+    assert optimizer.param_groups[0]["p"] == 2.0
 
 
 def test_the_first_stable_rank_is_that_of_the_first_step():
@@ -290,7 +331,11 @@ def test_a_group_added_later_trains_along():
         ({"beta": math.nan}, "beta between 0 and 1, got nan"),
         ({"zeta": -1.0}, "zeta ≥ 0, got -1.0"),
         ({"floor": -1.0}, "floor ≥ 0"),
-        ({"variant": "other"}, "'paper' or 'released', got 'other'"),
+        ({"variant": "other"}, "'paper' or 'annealed' or 'released', got 'other'"),
+        ({"gain": "other"}, "'absolute' or 'relative', got 'other'"),
+        ({"variant": "annealed"}, "epochs for variant='annealed'"),
+        ({"epochs": 0}, "epochs of 1 or more"),
+        ({"p": 0.0}, "p > 0, got 0.0"),
     ],
 )
 def test_own_options_out_of_range_are_refused(wrong, text):
@@ -417,12 +462,12 @@ def test_averaged_weights_work_with_it():
     torch.testing.assert_close(ema.module[0].weight.detach(), expected)
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("variant", ["paper", "annealed", "released"])
 def test_training_gets_somewhere(variant):
     net = network()
     inputs = torch.randn(200, 12)
     wanted = (inputs[:, :3] + inputs[:, 3:6]).relu()
-    optimizer = RMSGD(net.named_parameters(), variant=variant)
+    optimizer = RMSGD(net.named_parameters(), variant=variant, epochs=8)
     losses = []
     for _ in range(8):
         for some, target in zip(inputs.split(20), wanted.split(20), strict=True):
@@ -463,7 +508,13 @@ def test_a_layer_whose_rate_fell_to_zero_still_coasts_and_rises_again():
 
 @pytest.mark.parametrize(
     "option",
-    [{"variant": "released"}, {"exclude": "linear"}, {"include": ("a",)}, {"share": False}],
+    [
+        {"variant": "released"},
+        {"p": 1.0},
+        {"exclude": "linear"},
+        {"include": ("a",)},
+        {"share": False},
+    ],
 )
 def test_options_of_the_whole_optimizer_are_refused_for_a_group(option):
     with pytest.raises(ArgumentError, match="for the optimizer as a whole"):

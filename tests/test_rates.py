@@ -1,9 +1,12 @@
 """The rule, as a pure function."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rankwise
 from rankwise.rates import Rule, State, Unread, next_states
 
 PAPER = Rule(beta=0.98, zeta=1.0, floor=1e-4)
@@ -104,6 +107,77 @@ def test_with_scaled_zeta_and_floor_the_rule_scales():
     for s in (0.2, 0.25, 0.1, 0.1):
         small, large = after(small, s, relative), after(large, s)
         assert small.rate == pytest.approx(large.rate * scale, rel=1e-12)
+
+
+class TestAnnealed:
+    RULE = Rule(beta=0.8, zeta=1.0, floor=1e-3, variant="annealed", epochs=20)
+
+    @given(
+        beta=st.floats(0, 1),
+        zeta=st.floats(0, 10),
+        ranks=st.lists(st.floats(0, 1), min_size=1, max_size=40),
+    )
+    def test_gains_fade_on_top_of_the_first_rate_under_a_cosine(self, beta, zeta, ranks):
+        """η(t) = a(t)·max(η(0) + m(t), floor); what the floor adds to m stays in it."""
+        rule = self.RULE._replace(beta=beta, zeta=zeta)
+        state, extra, before = State(0.1, 0.1, 0.0), 0.0, 0.0
+        for epoch, s in enumerate(ranks, start=1):
+            state = after(state, s, rule)
+            extra = max(beta * extra + zeta * (s - before), rule.floor - 0.1)
+            before = s
+            cosine = (1 + math.cos(math.pi * min(epoch, 19) / 20)) / 2
+            assert state.rate == pytest.approx(cosine * (0.1 + extra), rel=1e-6, abs=1e-9)
+            assert state.rate > 0
+
+    def test_without_gain_it_is_a_cosine_from_the_first_rate(self):
+        state = State(0.1, 0.1, 0.3)
+        for _ in range(10):
+            state = after(state, 0.3, self.RULE)
+        assert state.rate == pytest.approx(0.05)
+
+    def test_a_layer_that_waits_anneals_with_the_others(self):
+        moving, idle = State(0.1, 0.1, 0.3), State(0.1, 0.1, 0.3)
+        for _ in range(5):
+            moving, idle = next_states([moving, idle], [0.3, Unread.IDLE], [self.RULE] * 2)
+        assert idle.rate == pytest.approx(moving.rate)
+        assert idle.stable_rank == 0.3
+
+    def test_rates_stay_above_zero_beyond_the_last_epoch(self):
+        state = State(0.1, 0.1, 0.0)
+        for _ in range(50):
+            state = after(state, 0.0, self.RULE)
+        assert state.rate == pytest.approx(0.1 * (1 + math.cos(math.pi * 19 / 20)) / 2)
+
+    def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others(self):
+        states = [State(0.1, 0.1, 0.0), State(0.5, 0.5)]
+        new = next_states(states, [0.1, Unread.UNPROBED], [self.RULE] * 2)
+        assert new[1].rate == pytest.approx(5 * new[0].rate)
+
+
+class TestRelativeGain:
+    RULE = Rule(beta=0.5, zeta=2.0, floor=1e-6, gain="relative")
+
+    @pytest.mark.parametrize(
+        ("before", "now", "share"), [(0.1, 0.2, 0.5), (0.2, 0.1, -0.5), (0.0, 1e-6, 1), (0, 0, 0)]
+    )
+    def test_a_gain_counts_by_its_share_of_the_larger_rank(self, before, now, share):
+        rate = after(State(0.1, 0.1, before), now, self.RULE).rate
+        assert rate == pytest.approx(0.5 * 0.1 + 2.0 * 0.03 * share)
+
+
+class TestBetaFor:
+    def test_it_gives_the_paper_s_values_for_its_budgets(self):
+        assert rankwise.beta_for(250) == pytest.approx(0.98)
+        assert rankwise.beta_for(100) == pytest.approx(0.95, abs=1e-3)
+
+    @pytest.mark.parametrize("epochs", [1, 15, 250, 1000])
+    def test_every_budget_leaves_as_much_of_the_first_rate(self, epochs):
+        assert rankwise.beta_for(epochs) ** epochs == pytest.approx(0.98**250)
+
+    @pytest.mark.parametrize("epochs", [0, -1, 2.5, True, "10", None])
+    def test_no_epochs_are_refused(self, epochs):
+        with pytest.raises(rankwise.ArgumentError, match="epochs"):
+            rankwise.beta_for(epochs)
 
 
 class TestReleased:

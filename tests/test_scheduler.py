@@ -91,6 +91,20 @@ def test_it_is_rmsgd_s_rule_where_the_first_rate_is_the_reference():
     assert list(rmsgd.rates().values()) == pytest.approx(list(scheduler.rates().values()), rel=1e-6)
 
 
+@pytest.mark.parametrize("options", [{"gain": "relative"}, {"variant": "annealed"}, {"p": 1.0}])
+def test_it_has_rmsgd_s_variants(options):
+    net, *data = task()
+    twin = copy.deepcopy(net)
+    sgd = torch.optim.SGD(rankwise.layer_groups(net), lr=0.03)
+    scheduler = rankwise.StableRankLR(sgd, epochs=6, **options)
+    train(net, *data, sgd, scheduler, epochs=6)
+    rmsgd = rankwise.RMSGD(twin.named_parameters(), lr=0.03, momentum=0, epochs=6, **options)
+    train(twin, *data, rmsgd, Ends(rmsgd), epochs=6)
+    rates = list(scheduler.rates().values())
+    assert list(rmsgd.rates().values()) == pytest.approx(rates, rel=1e-6)
+    assert rates[0] != pytest.approx(rates[1], rel=1e-3)
+
+
 def make_sam(groups):
     return pytorch_optimizer.SAM(groups, base_optimizer=torch.optim.SGD, lr=0.01)
 
@@ -382,6 +396,11 @@ def test_a_layer_that_is_not_finite_keeps_its_rate_and_is_named():
         ({"zeta": -1.0}, "zeta ≥ 0"),
         ({"floor": float("nan")}, "floor ≥ 0"),
         ({"reference": 0.0}, "reference > 0"),
+        ({"variant": "released"}, "'paper' or 'annealed', got 'released'"),
+        ({"variant": "annealed"}, "epochs for variant"),
+        ({"gain": "other"}, "'absolute' or 'relative'"),
+        ({"epochs": 0}, "epochs of 1 or more"),
+        ({"p": -1.0}, "p > 0"),
         ({"steps_per_epoch": 0}, "steps_per_epoch of 1 or more"),
         ({"steps_per_epoch": 2.5}, "steps_per_epoch of 1 or more"),
     ],

@@ -28,6 +28,7 @@ from rankwise.metrics import (
 from rankwise.optimizer import RMSGD
 from rankwise.probe import probe
 from rankwise.probe_result import Probe
+from rankwise.rates import beta_for
 from rankwise.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
 from rankwise.scheduler import StableRankLR
 from rankwise.spectrum import singular_values
@@ -58,6 +59,7 @@ __all__ = [  # noqa: RUF022 - RMSGD is no constant
     "UnknownLayerError",
     "UnsafeFileError",
     "__version__",
+    "beta_for",
     "condition",
     "effective_rank",
     "evbmf",

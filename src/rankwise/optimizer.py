@@ -33,7 +33,7 @@ from rankwise.layers import Group, split_group
 from rankwise.pace import Setting, ended_epoch, started
 from rankwise.probe import globs
 from rankwise.probe_result import Probe
-from rankwise.rates import Rule, Variant, check_rule
+from rankwise.rates import Gain, Rule, Variant, check_rule, chosen_beta, chosen_power
 from rankwise.velocity import Batch, Step, Way, take
 
 __all__ = ["RMSGD"]
@@ -56,10 +56,11 @@ class RMSGD(Optimizer):
             either; names make reports readable.
         lr: η(0), the rate that every layer starts with.
         momentum: α.
-        beta: β, how much of the rate an epoch without gain leaves: 0.98 for about 250 epochs, 0.95
-            for 100, less for fewer.
+        beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
+            the paper's 0.98, which is for about 250 epochs, where `epochs` are not given.
         zeta: ζ, what a gain in stable rank is worth.
         floor: The least rate; None for a hundredth of `lr`.
+        epochs: How many epochs will be trained: β is chosen by it, and "annealed" ends with it.
         dampening: As in torch.optim.SGD.
         weight_decay: As in torch.optim.SGD.
         nesterov: As in torch.optim.SGD.
@@ -67,7 +68,11 @@ class RMSGD(Optimizer):
         foreach: As in torch.optim.SGD. If this and `fused` are None, the fastest safe way is taken.
         fused: As in torch.optim.SGD.
         differentiable: As in torch.optim.SGD.
-        variant: "paper", or "released" for the rules of the package rmsgd 1.0.2.
+        variant: "paper"; "annealed" for η(t) = a(t)·(η(0) + m(t)), m(t) = βm(t−1) + ζ·Δs, with a
+            cosine a(t) from 1 to 0 over `epochs`, best for short trainings; or "released" for the
+            rules of the package rmsgd 1.0.2.
+        gain: "absolute" for Δs, or "relative" for 0.03·Δs / s, with the larger s of the two epochs.
+        p: The power in the stable rank; None for 2, or for 1 with "released".
         include: Glob or globs: only weights whose name or kind ("linear", "conv2d", …) matches one
             are probed.
         exclude: Glob or globs: weights whose name or kind matches one are not probed.
@@ -102,9 +107,10 @@ class RMSGD(Optimizer):
         lr: float | Tensor = 0.03,
         *,
         momentum: float = 0.9,
-        beta: float = 0.98,
+        beta: float | None = None,
         zeta: float = 1.0,
         floor: float | None = None,
+        epochs: int | None = None,
         dampening: float = 0,
         weight_decay: float | Tensor = 0,
         nesterov: bool = False,
@@ -113,6 +119,8 @@ class RMSGD(Optimizer):
         fused: bool | None = None,
         differentiable: bool = False,
         variant: Variant = "paper",
+        gain: Gain = "absolute",
+        p: float | None = None,
         include: str | Sequence[str] | None = None,
         exclude: str | Sequence[str] | None = None,
         share: bool = True,
@@ -129,9 +137,12 @@ class RMSGD(Optimizer):
             "differentiable": differentiable,
             "foreach": foreach,
             "fused": fused,
-            "beta": beta,
+            "beta": chosen_beta(beta, epochs),
             "zeta": zeta,
             "floor": floor,
+            "epochs": epochs,
+            "gain": gain,
+            "p": chosen_power(p, variant),
             "include": globs(include),
             "exclude": globs(exclude),
             "share": share,
@@ -170,7 +181,7 @@ class RMSGD(Optimizer):
         """Raises for options of a group that only the whole optimizer can have."""
         for name in ("include", "exclude"):
             group[name] = globs(group[name])
-        for name in ("variant", "include", "exclude", "share"):
+        for name in ("variant", "p", "include", "exclude", "share"):
             if group[name] != self.defaults[name]:
                 raise ArgumentError(
                     f"Expected {name} for the optimizer as a whole, got it for a group: "
@@ -247,7 +258,7 @@ class RMSGD(Optimizer):
         states, self._last_probe = ended_epoch(
             groups,
             [state_of(group) for group in groups],
-            [Rule(g["beta"], g["zeta"], g["floor"], g["variant"]) for g in groups],
+            [_rule(group) for group in groups],
             [group["stepped"] for group in groups],
             self._setting,
         )
@@ -265,7 +276,7 @@ class RMSGD(Optimizer):
 
     @property
     def _setting(self) -> Setting:
-        names = ("include", "exclude", "share", "variant")
+        names = ("include", "exclude", "share", "variant", "p")
         return Setting(**{name: self.param_groups[0][name] for name in names})
 
     def _note(self) -> None:
@@ -332,6 +343,11 @@ class RMSGD(Optimizer):
             yield from batch.undamped(first) if first and step.dampening else (batch,)
 
 
+def _rule(group: Group) -> Rule:
+    names = ("beta", "zeta", "floor", "variant", "gain")
+    return Rule(**{name: group[name] for name in names}, epochs=group["epochs"] or 1)
+
+
 def _step(group: Group, scale: float, tracing: bool) -> Step:
     """What a group's parameters do; numbers, unless a graph is traced or autograd follows them."""
     rate, decay = group["lr"], group["weight_decay"]
@@ -347,7 +363,7 @@ def _step(group: Group, scale: float, tracing: bool) -> Step:
         decay,
         group["nesterov"],
         group["maximize"],
-        group["variant"] == "paper",
+        group["variant"] != "released",
         scale,
     )
 
@@ -385,6 +401,4 @@ def _check(options: Group) -> None:
             raise ValueError(f"Invalid {name} value: {options[name]}")
     if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-    check_rule(options["beta"], options["zeta"], options["floor"] or 0.0)
-    if options["variant"] not in ("paper", "released"):
-        raise ArgumentError(f"Expected variant='paper' or 'released', got {options['variant']!r}.")
+    check_rule(options)

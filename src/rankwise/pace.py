@@ -27,18 +27,15 @@ class Setting(NamedTuple):
         include: Globs; only weights whose name or kind matches one are probed.
         exclude: Globs; weights whose name or kind matches one are not probed.
         share: Whether processes that train together divide the work.
-        variant: "paper" reads the stable rank by Eq. 2; "released" as rmsgd 1.0.2 does.
+        variant: "released" reads the stable rank as rmsgd 1.0.2 does, the others by Eq. 2.
+        p: The power in the stable rank.
     """
 
     include: Sequence[str] | None = None
     exclude: Sequence[str] | None = None
     share: bool = True
     variant: Variant = "paper"
-
-    @property
-    def p(self) -> float:
-        """The power in the stable rank."""
-        return 1.0 if self.variant == "released" else 2.0
+    p: float = 2.0
 
 
 def started(

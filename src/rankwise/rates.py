@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from rankwise.errors import ArgumentError
 
-__all__ = ["Reading", "Rule", "State", "Unread", "Variant", "check_rule", "next_states"]
+__all__ = [
+    "GAINS",
+    "VARIANTS",
+    "Gain",
+    "Reading",
+    "Rule",
+    "State",
+    "Unread",
+    "Variant",
+    "beta_for",
+    "check_rule",
+    "chosen_beta",
+    "chosen_power",
+    "next_states",
+]
 
-Variant = Literal["paper", "released"]
+Variant = Literal["paper", "annealed", "released"]
+Gain = Literal["absolute", "relative"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+GAINS: tuple[Gain, ...] = get_args(Gain)
+
+# The paper's choice: β = 0.98 for 250 epochs. With 100 epochs the rule below gives its 0.95.
+_BETA, _EPOCHS = 0.98, 250
+# The first rate of the paper, and what a whole stable rank is worth where gains are relative.
+_REFERENCE = 0.03
 
 # What numpy's isclose, and so the released package, takes for 0.
 _ALMOST_ZERO = 1e-8
@@ -24,13 +46,18 @@ class Rule(NamedTuple):
         beta: How much of the rate an epoch without gain leaves.
         zeta: What a gain in stable rank is worth.
         floor: The least rate.
-        variant: "paper" for Algorithm 1, "released" for what rmsgd 1.0.2 does.
+        variant: "paper" for Algorithm 1, "annealed" for its gains on top of η(0) and under a
+            cosine, "released" for what rmsgd 1.0.2 does.
+        gain: "absolute" for s(t) − s(t−1), "relative" for its share of the larger of the two.
+        epochs: How many the cosine of "annealed" is spread over.
     """
 
     beta: float
     zeta: float
     floor: float
     variant: Variant = "paper"
+    gain: Gain = "absolute"
+    epochs: int = 1
 
 
 class State(NamedTuple):
@@ -62,17 +89,68 @@ class Unread(Enum):
 Reading = float | Unread
 
 
-def check_rule(beta: float, zeta: float, floor: float) -> None:
-    """See that a rule's numbers make sense.
+def beta_for(epochs: int) -> float:
+    """The β for a number of epochs: one that leaves as much of the first rate as the paper's does.
+
+    β^epochs = 0.98^250, which is 0.6 %. It is 0.98 for 250 epochs and 0.95 for 100, as the paper
+    has them, and 0.78 for 20, where 0.98 would end at two thirds of the first rate.
+
+    Args:
+        epochs: How many epochs will be trained, 1 or more.
+
+    Raises:
+        ArgumentError: If there are none.
+
+    Example:
+        >>> import rankwise
+        >>> [round(rankwise.beta_for(epochs), 2) for epochs in (250, 100, 20)]
+        [0.98, 0.95, 0.78]
+    """
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise ArgumentError(f"Expected epochs of 1 or more, a whole number, got {epochs!r}.")
+    return float(_BETA ** (_EPOCHS / epochs))
+
+
+def chosen_beta(beta: float | None, epochs: int | None) -> float:
+    """β as it was given, or the one for the epochs, or the paper's."""
+    if beta is not None:
+        return beta
+    return _BETA if epochs is None else beta_for(epochs)
+
+
+def chosen_power(p: float | None, variant: str) -> float:
+    """The power in the stable rank as it was given, or a variant's own (METHOD §3 and §4)."""
+    if p is not None:
+        return p
+    return 1.0 if variant == "released" else 2.0
+
+
+def check_rule(options: Mapping[str, Any]) -> None:
+    """See that the options of a rule make sense.
+
+    Args:
+        options: beta, zeta, floor (or None), variant, gain, epochs (or None) and p.
 
     Raises:
         ArgumentError: If one does not.
     """
-    if not 0.0 <= beta <= 1.0:
-        raise ArgumentError(f"Expected beta between 0 and 1, got {beta!r}.")
-    for name, value in (("zeta", zeta), ("floor", floor)):
-        if not 0.0 <= value < math.inf:
-            raise ArgumentError(f"Expected {name} ≥ 0, got {value!r}.")
+    for name, allowed in (("variant", VARIANTS), ("gain", GAINS)):
+        if options[name] not in allowed:
+            expected = " or ".join(map(repr, allowed))
+            raise ArgumentError(f"Expected {name} to be {expected}, got {options[name]!r}.")
+    if not 0.0 <= options["beta"] <= 1.0:
+        raise ArgumentError(f"Expected beta between 0 and 1, got {options['beta']!r}.")
+    for name in ("zeta", "floor"):
+        if not 0.0 <= (options[name] or 0.0) < math.inf:
+            raise ArgumentError(f"Expected {name} ≥ 0, got {options[name]!r}.")
+    if not 0.0 < options["p"] < math.inf:
+        raise ArgumentError(f"Expected p > 0, got {options['p']!r}.")
+    if options["epochs"] is not None:
+        beta_for(options["epochs"])  # sees that there are some
+    elif options["variant"] == "annealed":
+        raise ArgumentError(
+            "Expected epochs for variant='annealed', whose rates end with them, got none."
+        )
 
 
 def next_states(
@@ -98,10 +176,14 @@ def next_states(
 
 
 def _stepped(state: State, reading: Reading, rule: Rule, *, held: bool, asleep: bool) -> State:
-    if isinstance(reading, Unread) or state.initial == 0.0:
+    if state.initial == 0.0 or reading is Unread.UNPROBED:
         return state
+    if isinstance(reading, Unread):
+        return _waited(state, rule)
     if rule.variant == "released":
         rate = _released(state, reading, rule, held=held)
+    elif rule.variant == "annealed":
+        rate = _annealed(state, reading, rule)
     else:
         rate = _paper(state, reading, rule)
     return State(state.initial, rate, reading, state.epoch + 1, asleep)
@@ -109,8 +191,36 @@ def _stepped(state: State, reading: Reading, rule: Rule, *, held: bool, asleep: 
 
 def _paper(state: State, s: float, rule: Rule) -> float:
     """η(t) = max(β·η(t−1) + ζ·[s(t) − s(t−1)], floor)."""
-    gain = 0.0 if state.stable_rank is None else s - state.stable_rank
-    return max(rule.beta * state.rate + rule.zeta * gain, rule.floor)
+    return max(rule.beta * state.rate + rule.zeta * _gain(state, s, rule), rule.floor)
+
+
+def _annealed(state: State, s: float, rule: Rule) -> float:
+    """η(t) = a(t)·max(η(0) + m(t), floor), m(t) = β·m(t−1) + ζ·[s(t) − s(t−1)], a(t) a cosine."""
+    extra = state.rate / _cosine(state.epoch, rule) - state.initial
+    extra = rule.beta * extra + rule.zeta * _gain(state, s, rule)
+    return _cosine(state.epoch + 1, rule) * max(state.initial + extra, rule.floor)
+
+
+def _cosine(epoch: int, rule: Rule) -> float:
+    """a(t) = (1 + cos(π·t/N))/2; after the last epoch it stays, so that no rate is ever 0."""
+    return 0.5 * (1 + math.cos(math.pi * min(epoch, rule.epochs - 1) / rule.epochs))
+
+
+def _gain(state: State, s: float, rule: Rule) -> float:
+    if state.stable_rank is None:
+        return 0.0
+    difference = s - state.stable_rank
+    if rule.gain == "absolute" or difference == 0.0:
+        return difference
+    return _REFERENCE * difference / max(s, state.stable_rank)
+
+
+def _waited(state: State, rule: Rule) -> State:
+    """A layer that has no new stable rank keeps its rate; the cosine goes on for all."""
+    if rule.variant != "annealed":
+        return state
+    share = _cosine(state.epoch + 1, rule) / _cosine(state.epoch, rule)
+    return state._replace(rate=state.rate * share, epoch=state.epoch + 1)
 
 
 def _released(state: State, s: float, rule: Rule, *, held: bool) -> float:
@@ -162,7 +272,7 @@ def _followed(
         rate = state.rate
         if reading is Unread.UNPROBED and rule.variant == "released" and result:
             rate = result[-1].rate
-        elif reading is Unread.UNPROBED and rule.variant == "paper" and paces:
+        elif reading is Unread.UNPROBED and rule.variant != "released" and paces:
             rate = state.initial * math.fsum(paces) / len(paces)
         result.append(state._replace(rate=rate))
     return result

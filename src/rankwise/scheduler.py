@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakMethod
 
 import torch
@@ -18,7 +18,7 @@ from rankwise.group_state import is_moving, rate_of
 from rankwise.pace import Setting, ended_epoch, started
 from rankwise.probe import globs
 from rankwise.probe_result import Probe
-from rankwise.rates import Rule, State, check_rule
+from rankwise.rates import Gain, Rule, State, check_rule, chosen_beta
 
 __all__ = ["StableRankLR"]
 
@@ -38,10 +38,15 @@ class StableRankLR(LRScheduler):
 
     Args:
         optimizer: Any optimizer of torch's kind.
-        beta: β, how much of the rate an epoch without gain leaves.
+        beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
+            0.98 where `epochs` are not given.
         zeta: ζ, what a gain in stable rank is worth.
         floor: The least rate, as a share of the first one.
         reference: η_ref, the first rate at which this is the paper's rule.
+        epochs: How many epochs will be trained: β is chosen by it, and "annealed" ends with it.
+        variant: "paper", or "annealed" as in `RMSGD`.
+        gain: "absolute" or "relative", as in `RMSGD`.
+        p: The power in the stable rank.
         steps_per_epoch: How many steps of the optimizer make an epoch, where `step()` is called
             after each of them; None where it is called once an epoch.
         include: Glob or globs: only weights whose name or kind ("linear", "conv2d", …) matches one
@@ -69,17 +74,23 @@ class StableRankLR(LRScheduler):
         self,
         optimizer: Optimizer,
         *,
-        beta: float = 0.98,
+        beta: float | None = None,
         zeta: float = 1.0,
         floor: float = 0.01,
         reference: float = 0.03,
+        epochs: int | None = None,
+        variant: Literal["paper", "annealed"] = "paper",
+        gain: Gain = "absolute",
+        p: float = 2.0,
         steps_per_epoch: int | None = None,
         include: str | Sequence[str] | None = None,
         exclude: str | Sequence[str] | None = None,
         share: bool = True,
         last_epoch: int = -1,
     ) -> None:
-        self.beta, self.zeta, self.floor, self.reference = beta, zeta, floor, reference
+        self.beta = chosen_beta(beta, epochs)
+        self.zeta, self.floor, self.reference = zeta, floor, reference
+        self.epochs, self.variant, self.gain, self.p = epochs, variant, gain, p
         self.steps_per_epoch = steps_per_epoch
         self.include, self.exclude, self.share = globs(include), globs(exclude), share
         self._check()
@@ -90,7 +101,9 @@ class StableRankLR(LRScheduler):
         self._watch()
 
     def _check(self) -> None:
-        check_rule(self.beta, self.zeta, self.floor)
+        if self.variant not in ("paper", "annealed"):
+            raise ArgumentError(f"Expected variant 'paper' or 'annealed', got {self.variant!r}.")
+        check_rule(vars(self))
         if not 0.0 < self.reference < math.inf:
             raise ArgumentError(f"Expected reference > 0, got {self.reference!r}.")
         steps = self.steps_per_epoch
@@ -198,7 +211,14 @@ class StableRankLR(LRScheduler):
         states = self._states
         scales = [state.initial / self.reference for state in states]
         rules = [
-            Rule(self.beta, self.zeta * scale, self.floor * state.initial)
+            Rule(
+                self.beta,
+                self.zeta * scale,
+                self.floor * state.initial,
+                self.variant,
+                self.gain,
+                self.epochs or 1,
+            )
             for scale, state in zip(scales, states, strict=True)
         ]
         stepped = [layer["stepped"] for layer in self._layers]
@@ -226,4 +246,4 @@ class StableRankLR(LRScheduler):
 
     @property
     def _setting(self) -> Setting:
-        return Setting(self.include, self.exclude, self.share)
+        return Setting(self.include, self.exclude, self.share, p=self.p)

@@ -495,9 +495,10 @@ def test_an_unknown_name_is_answered_with_near_ones():
         ("sgd", {"momentum": 1.0}, "momentum from 0"),
         ("sgd-nesterov", {"momentum": 0.0}, "Use sgd instead"),
         ("adam", {"beta": 0.9}, "no beta for adam"),
+        ("adam", {"rule": {"zeta": 2.0}}, "no zeta for adam"),
         ("sls", {"batches_per_epoch": None}, "batches_per_epoch for sls"),
     ],
-    ids=["lr", "lr-nan", "decay", "momentum", "nesterov", "beta", "sls"],
+    ids=["lr", "lr-nan", "decay", "momentum", "nesterov", "beta", "rule", "sls"],
 )
 def test_options_out_of_range_are_refused_in_a_sentence(name, options, message):
     with pytest.raises(ConfigError, match=message):

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import rankwise
 from rankwise.lab import Config, ConfigError
 from rankwise.lab.resolve import kind_of, resolved
 
@@ -33,7 +34,13 @@ from rankwise.lab.resolve import kind_of, resolved
         ),
         (
             {"network": "wgan", "optimizer": "rmsgd"},
-            {"lr": 0.5, "beta": 0.95, "epochs": 100, "image_size": 32, "batch_size": 64},
+            {
+                "lr": 0.5,
+                "beta": rankwise.beta_for(100),
+                "epochs": 100,
+                "image_size": 32,
+                "batch_size": 64,
+            },
         ),
         ({"network": "wgan-gp", "optimizer": "adam"}, {"lr": 3e-4, "beta": None}),
     ],
@@ -74,6 +81,31 @@ def test_a_budget_takes_the_place_of_epochs():
     assert resolved(Config(budget="10m")).epochs is None
     with pytest.raises(ConfigError, match="epochs or a budget, got both"):
         resolved(Config(epochs=3, budget="10m"))
+
+
+@pytest.mark.parametrize("optimizer", ["rmsgd", "stable-rank-sgd", "stable-rank-adamw"])
+def test_beta_follows_the_number_of_epochs(optimizer):
+    found = [resolved(Config(optimizer=optimizer, epochs=n)).beta for n in (15, 250)]
+    assert found == [rankwise.beta_for(15), pytest.approx(0.98)]
+    assert resolved(Config(optimizer=optimizer, budget="10m")).beta == 0.98
+    assert resolved(Config(optimizer=optimizer, epochs=15, beta=0.5)).beta == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"optimizer": "sgd", "rule": "annealed"}, "sgd has no option rule"),
+        ({"optimizer": "adam", "zeta": 2.0}, "adam has no option zeta"),
+        ({"rule": "other"}, "rule to be paper or annealed or released, got 'other'"),
+        ({"gain": "other"}, "gain to be absolute or relative, got 'other'"),
+        ({"rule": "annealed", "budget": "10m"}, "epochs for rule annealed"),
+        ({"optimizer": "stable-rank-sgd", "rule": "released"}, "is rmsgd's alone"),
+        ({"validate": True}, "train_size with validate"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, text):
+    with pytest.raises(ConfigError, match=text):
+        resolved(Config(**options))
 
 
 BAD = [
@@ -138,5 +170,12 @@ def test_a_network_is_for_one_kind_of_data(network, kind):
 
 def test_nothing_that_matters_is_left_open():
     left = {n for n, v in dataclasses.asdict(resolved(Config())).items() if v is None}
-    # No budget beside epochs, no clipping and no size beside what the data has.
-    assert left == {"budget", "clip", "image_size", "dropout"}
+    # No budget beside epochs, no clipping and no sizes beside what the data has.
+    assert left == {"budget", "clip", "image_size", "train_size", "dropout"}
+
+
+def test_the_rule_s_own_values_name_the_same_run_as_none():
+    said = {"rule": "paper", "gain": "absolute", "zeta": 1.0, "floor": 0.0003, "p": 2.0}
+    assert resolved(Config(**said)).name == resolved(Config()).name
+    released = resolved(Config(rule="released"))
+    assert (released.p, released.floor) == (1.0, 0.0)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rankwise.lab.errors import ConfigError
 
-__all__ = ["Defaults", "Kind", "defaults_for"]
+__all__ = ["RANKED", "Defaults", "Kind", "defaults_for"]
 
 Kind = Literal["image", "language", "gpt", "gan"]
 
@@ -113,7 +113,8 @@ _RATES: dict[Kind, dict[str, float]] = {
 
 # β: 0.98 for 250 epochs, 0.95 for 100, 0.9 for LSTMs.
 _BETAS: dict[Kind, float] = {"image": 0.98, "language": 0.9, "gpt": 0.9, "gan": 0.95}
-_RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
+# The optimizers whose rates follow a rule for layers.
+RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
 
 # Ours, for language: at a rate of 30 a momentum of 0.9 does not train. A narrow lstm1 (embedding
 # 100) on 4,000 lines of PTB, batch 20, training perplexity of three epochs, one run each: 830, 835,
@@ -156,14 +157,14 @@ def defaults_for(optimizer: str, kind: Kind) -> Defaults:
     if optimizer not in rates:
         near = difflib.get_close_matches(optimizer, rates) or rates
         raise ConfigError(f"Unknown optimizer {optimizer!r}. Expected one of {', '.join(near)}.")
-    lr, beta = rates[optimizer], _BETAS[kind] if optimizer in _RANKED else None
+    lr, beta = rates[optimizer], _BETAS[kind] if optimizer in RANKED else None
     if kind == "image":
         return Defaults(lr, 5e-4, _momentum(optimizer), beta, "none", 25, 0.5, None, 128)
     if kind == "gpt":
         return Defaults(lr, 5e-4, _momentum(optimizer), beta, "none", 25, 0.5, 1.0, 80)
     if kind == "language":
         # Ours: no schedule for what has a rule of its own for its steps.
-        schedule = "none" if optimizer in (*_RANKED, "sls") else "step"
+        schedule = "none" if optimizer in (*RANKED, "sls") else "step"
         momentum = 0.0 if optimizer in _WITHOUT_MOMENTUM else _momentum(optimizer)
         return Defaults(lr, 1e-6, momentum, beta, schedule, 75, 0.1, 0.25, 80)
     # Ours: no weight decay, as in the usual WGAN settings; the paper does not say.

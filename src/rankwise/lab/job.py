@@ -18,6 +18,7 @@ from rankwise.lab.budget import Budget
 from rankwise.lab.config import Config
 from rankwise.lab.data import find, is_text
 from rankwise.lab.data.sets import TextSet
+from rankwise.lab.data.subset import subset
 from rankwise.lab.devices import largest, mean
 from rankwise.lab.errors import ConfigError, RunError
 from rankwise.lab.networks import suited
@@ -201,12 +202,22 @@ def job_for(config: Config, fabric: Fabric, budget: Budget) -> Job:
             weight_decay=config.weight_decay or 0.0,
             momentum=config.momentum or 0.0,
             beta=config.beta,
+            rule=_rule(config),
             batches_per_epoch=task.per_epoch,
             mean_over_processes=partial(mean, fabric),
         )
         for name, network in task.parts.items()
     }
     return Job(config, fabric, task, methods, budget)
+
+
+def _rule(config: Config) -> dict[str, Any]:
+    """What else RMSGD's rule is given; empty for optimizers without one."""
+    names = {"rule": "variant", "zeta": "zeta", "floor": "floor", "gain": "gain", "p": "p"}
+    given = {theirs: getattr(config, ours) for ours, theirs in names.items()}
+    if config.rule == "annealed":
+        given["epochs"] = config.epochs
+    return given
 
 
 def _task_for(config: Config, fabric: Fabric) -> Task:
@@ -216,6 +227,8 @@ def _task_for(config: Config, fabric: Fabric) -> Task:
         needed = "text, such as ptb" if reads else "images, such as cifar10"
         raise ConfigError(f"{config.network} needs {needed}, got {config.data}.")
     data = find(config.data, Path(config.data_root), image_size=config.image_size)
+    if config.train_size is not None:
+        data = subset(data, config.train_size, validate=config.validate)
     if isinstance(data, TextSet):
         return LanguageTask(config, fabric, data)
     if kind == "gan":

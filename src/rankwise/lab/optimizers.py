@@ -11,7 +11,7 @@ import difflib
 import functools
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -26,8 +26,7 @@ from rankwise.lab.line_search import SLS
 
 __all__ = ["NAMES", "Method", "build"]
 
-_BETA = 0.98  # the paper's, for about 250 epochs
-_REFERENCE = 0.03  # and the first rate of its rule
+_REFERENCE = 0.03  # the first rate of the paper's rule
 _BETA2 = 0.999
 # Attributes that decide on steps and that an optimizer leaves out of its state_dict: AdaBound's
 # bounds are relative to its first rates.
@@ -105,6 +104,7 @@ class _Options:
     weight_decay: float
     momentum: float
     beta: float | None
+    rule: dict[str, Any]
     batches_per_epoch: int | None
     mean_over_processes: Callable[[Tensor], Tensor] | None
 
@@ -135,9 +135,12 @@ def _group(named: dict[str, nn.Parameter], **options: object) -> dict[str, Any]:
 
 
 def _rmsgd(network: nn.Module, given: _Options) -> Optimizer:
-    beta = _BETA if given.beta is None else given.beta
     return rankwise.RMSGD(
-        network.named_parameters(), momentum=given.momentum, beta=beta, **given.common
+        network.named_parameters(),
+        momentum=given.momentum,
+        beta=given.beta,
+        **given.rule,
+        **given.common,
     )
 
 
@@ -318,6 +321,7 @@ def build(
     weight_decay: float,
     momentum: float = 0.9,
     beta: float | None = None,
+    rule: Mapping[str, Any] | None = None,
     batches_per_epoch: int | None = None,
     mean_over_processes: Callable[[Tensor], Tensor] | None = None,
 ) -> Method:
@@ -329,7 +333,8 @@ def build(
         lr: The first rate; for SLS the longest step.
         weight_decay: See the top of this file for how it acts.
         momentum: Of SGD's kind; β₁ for those of Adam's. AdaGrad, RMSProp and SLS have none.
-        beta: β of RMSGD and of the two named "stable-rank"; None for 0.98.
+        beta: β of RMSGD and of the two named "stable-rank"; None for the paper's.
+        rule: More options of RMSGD's rule for rates, for these three alone; None and {} are alike.
         batches_per_epoch: What SLS grows its steps by; the others do not look at it.
         mean_over_processes: What SLS makes the loss the same on all processes with; likewise.
 
@@ -354,14 +359,22 @@ def build(
         near = difflib.get_close_matches(name, NAMES) or NAMES
         raise ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
     _check(name, lr=lr, weight_decay=weight_decay, momentum=momentum, beta=beta)
-    given = _Options(lr, weight_decay, momentum, beta, batches_per_epoch, mean_over_processes)
+    rule = {key: value for key, value in (rule or {}).items() if value is not None}
+    if rule and name not in _WITH_BETA:
+        raise ConfigError(
+            f"Expected no {', '.join(rule)} for {name}, which has no rule for its rates. "
+            f"It belongs to {', '.join(_WITH_BETA)}."
+        )
+    given = _Options(lr, weight_decay, momentum, beta, rule, batches_per_epoch, mean_over_processes)
     optimizer = _BUILDERS[name](network, given)
     if name not in _LAYERED:
         return Method(optimizer)
     # Over SGD it is the paper's rule at any first rate; for others gains are relative to theirs.
     reference = lr if name == "stable-rank-sgd" else _REFERENCE
-    beta = _BETA if beta is None else beta
-    return Method(optimizer, rankwise.StableRankLR(optimizer, beta=beta, reference=reference))
+    if "floor" in rule:
+        rule["floor"] /= lr  # a share of the first rate there
+    rates = rankwise.StableRankLR(optimizer, beta=beta, reference=reference, **rule)
+    return Method(optimizer, rates)
 
 
 def _check(

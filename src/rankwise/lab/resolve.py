@@ -6,9 +6,10 @@ import math
 from dataclasses import fields
 from typing import Any
 
+import rankwise
 from rankwise.lab.budget import parse_budget
 from rankwise.lab.config import Config
-from rankwise.lab.defaults import Kind, defaults_for
+from rankwise.lab.defaults import RANKED, Kind, defaults_for
 from rankwise.lab.devices import PRECISIONS, STRATEGIES
 from rankwise.lab.errors import ConfigError
 from rankwise.lab.loggers import LOGGERS
@@ -19,7 +20,10 @@ from rankwise.lab.tasks.gan import GAN_NETWORKS
 __all__ = ["kind_of", "resolved"]
 
 _EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gpt": 200, "gan": 100}
+_FOLLOWING: tuple[Kind, ...] = ("image", "gan")  # for which β follows the number of epochs
+_RULES = ("rule", "gain", "zeta", "floor", "p")
 _CHOICES = {"precision": PRECISIONS, "strategy": STRATEGIES, "schedule": SCHEDULES}
+_RULE_CHOICES = {"rule": ("paper", "annealed", "released"), "gain": ("absolute", "relative")}
 _POSITIVE = (
     "epochs",
     "lr",
@@ -31,10 +35,22 @@ _POSITIVE = (
     "step_size",
     "gamma",
     "image_size",
+    "train_size",
+    "p",
 )
 # torch's optimizers work on shards as they do on whole weights; those of others may not.
 _SHARDED = ("rmsgd", "sgd", "sgd-nesterov", "adam", "adamw", "nadam", "radam", "rmsprop")
-_NOT_NEGATIVE = ("weight_decay", "momentum", "clip", "workers", "seed", "beta", "dropout")
+_NOT_NEGATIVE = (
+    "weight_decay",
+    "momentum",
+    "clip",
+    "workers",
+    "seed",
+    "beta",
+    "dropout",
+    "zeta",
+    "floor",
+)
 _BELOW_1 = ("momentum", "dropout")
 
 
@@ -68,7 +84,23 @@ def resolved(config: Config) -> Config:
         found["image_size"] = 32
     full = config.with_(**found)
     _check(full)
-    return full
+    return full.with_(**_rule(full, config.beta)) if full.optimizer in RANKED else full
+
+
+def _rule(full: Config, beta: float | None) -> dict[str, Any]:
+    """What is left open of the rule for rates, as RMSGD has it."""
+    released = full.rule == "released"
+    own = {
+        "rule": "paper",
+        "gain": "absolute",
+        "zeta": 1.0,
+        "floor": 0.0 if released else 0.01 * (full.lr or 0.0),
+        "p": 1.0 if released else 2.0,
+    }
+    found: dict[str, Any] = {name: own[name] for name in own if getattr(full, name) is None}
+    if beta is None and full.epochs is not None and kind_of(full.network) in _FOLLOWING:
+        found["beta"] = rankwise.beta_for(full.epochs)
+    return found
 
 
 def _check(config: Config) -> None:
@@ -86,6 +118,9 @@ def _check(config: Config) -> None:
     _expect(config.beta is None or config.beta <= 1, config, "beta", "1 at most")
     known = all(name in LOGGERS for name in config.log.split(",") if name)
     _expect(known, config, "log", f"some of {', '.join(LOGGERS)}")
+    _check_rule(config)
+    if config.validate and config.train_size is None:
+        raise ConfigError("Expected a train_size with validate: what it leaves out is tested on.")
     if config.budget is not None:
         parse_budget(config.budget)
     if config.strategy == "fsdp":
@@ -96,6 +131,21 @@ def _check(config: Config) -> None:
             f"got {config.batch_size}."
         )
     _check_kind(config)
+
+
+def _check_rule(config: Config) -> None:
+    """See that options of RMSGD's rule are given to it alone, and hang together."""
+    given = [name for name in _RULES if getattr(config, name) is not None]
+    if given and config.optimizer not in RANKED:
+        raise ConfigError(
+            f"{config.optimizer} has no option {given[0]}; it belongs to {', '.join(RANKED)}."
+        )
+    for name, allowed in _RULE_CHOICES.items():
+        _expect(getattr(config, name) in (None, *allowed), config, name, " or ".join(allowed))
+    if config.rule == "annealed" and config.epochs is None:
+        raise ConfigError("Expected epochs for rule annealed, which ends with them, got a budget.")
+    if config.rule == "released" and config.optimizer != "rmsgd":
+        raise ConfigError(f"Rule released is rmsgd's alone, got it for {config.optimizer}.")
 
 
 def _expect(right: bool, config: Config, name: str, what: str) -> None:

@@ -253,6 +253,7 @@ def _sgd_epoch(config: Config, fabric: Fabric, wish: Wish, watch: Watch) -> floa
     """The seconds that an epoch of SGD takes here, by the same steps on the same data."""
     watch.say("Measuring how long an epoch of SGD takes.")
     plain = {"optimizer": "sgd", "lr": None, "momentum": None, "beta": None, "schedule": "none"}
+    plain |= dict.fromkeys(("rule", "zeta", "floor", "gain", "p"))
     job = job_for(resolved(config.with_(**plain)), fabric, Budget(_MEASURED[0], None))
     warm = min(3, job.task.per_epoch - 1)  # the first batches are slower and don't count
     epochs = (job.task.batches(epoch, 0) for epoch in range(_MEASURED[0]))

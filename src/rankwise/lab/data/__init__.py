@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from rankwise.lab.data.memory import resized
 from rankwise.lab.data.sets import ImageSet, MemorySplit, TextSet
 from rankwise.lab.errors import ConfigError
 
-__all__ = ["NAMES", "PREFIXES", "find", "is_text"]
+__all__ = ["NAMES", "PREFIXES", "find", "is_text", "remembering"]
 
 # Each reader is given the folder in which data sets are looked for.
 _NAMED: dict[str, Callable[[Path], ImageSet | TextSet]] = {
@@ -47,6 +48,22 @@ NAMES = tuple(_NAMED)
 PREFIXES = tuple(_PREFIXED)
 
 
+# What `remembering` keeps: by name, folder and size. None while it is not asked for.
+_kept: dict[tuple[str, Path, int | None], ImageSet | TextSet] | None = None
+_MOST_KEPT = 2
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Keep the last sets that were read, for many runs in one process: their files must stay."""
+    global _kept  # noqa: PLW0603 - one process reads for all its runs
+    _kept = {}
+    try:
+        yield
+    finally:
+        _kept = None
+
+
 def is_text(name: str) -> bool:
     """Whether a name stands for text rather than for images."""
     return name == "ptb" or name.startswith("text:")
@@ -69,6 +86,18 @@ def find(name: str, root: Path, *, image_size: int | None = None) -> ImageSet | 
         >>> find("digits", Path("data"), image_size=16).shape
         (1, 16, 16)
     """
+    key = name, root.absolute(), image_size
+    if _kept is not None and key in _kept:
+        return _kept[key]
+    found = _read(name, root, image_size)
+    if _kept is not None:
+        if len(_kept) == _MOST_KEPT:
+            del _kept[next(iter(_kept))]
+        _kept[key] = found
+    return found
+
+
+def _read(name: str, root: Path, image_size: int | None) -> ImageSet | TextSet:
     if image_size is not None and image_size < 1:
         raise ConfigError(f"Expected an image size of at least 1, got {image_size}.")
     prefix, colon, rest = name.partition(":")
