@@ -3,7 +3,8 @@
 import pytest
 from runs import epoch, written
 
-from rankwise.lab import load_runs
+from rankwise.lab import ConfigError, load_runs
+from rankwise.lab.columns import Labels, trials_name
 from rankwise.lab.tables import study_table
 
 
@@ -107,3 +108,91 @@ def test_settings_without_a_score_come_last(tmp_path):
     trials(tmp_path, [0.9], optimizer="adam", status="diverged")
     trials(tmp_path, [0.1], optimizer="sgd")
     assert study_table(load_runs(tmp_path)).settings == ("sgd", "adam")
+
+
+def labelled(out, *, names=None, **values):
+    """A table of runs by optimizer, whose rate differs from network to network."""
+    for network, rate in (("resnet20", 0.1), ("vgg16", 0.3)):
+        for optimizer, value in values.items():
+            trials(out, [value], network=network, optimizer=optimizer, lr=rate)
+    runs = load_runs(out)
+    made = {
+        Labels(f"{run.config.optimizer}, tuned", f"Net {run.config.network}"): trials_name(
+            run.config
+        )
+        for run in runs
+    }
+    return study_table(runs, made if names is None else names)
+
+
+def test_a_study_names_its_rows_and_columns(tmp_path):
+    table = labelled(tmp_path, sgd=0.6, adam=0.5)
+    assert table.settings == ("sgd, tuned", "adam, tuned")
+    assert [task.label for task in table.tasks] == ["Net resnet20", "Net vgg16"]
+    assert table.tasks[1].network == "vgg16"
+    assert len(table.entries) == 4
+    assert marks(table, table.tasks[0]) == {"sgd, tuned": "best", "adam, tuned": ""}
+
+
+def test_runs_that_a_study_does_not_name_are_left_out(tmp_path):
+    assert labelled(tmp_path, names={}, sgd=0.6).entries == {}
+
+
+def test_two_rows_may_share_their_runs(tmp_path):
+    trials(tmp_path, [0.5, 0.6], optimizer="sgd")
+    runs = load_runs(tmp_path)
+    names = {Labels(row, "task"): trials_name(runs[0].config) for row in ("tuned", "as given")}
+    table = study_table(runs, names)
+    assert set(table.settings) == {"tuned", "as given"}
+    assert {entry.mark for entry in table.entries.values()} == {"best"}
+
+
+def test_columns_come_in_the_studys_order(tmp_path):
+    for network in ("resnet20", "vgg16"):
+        trials(tmp_path, [0.5], network=network, optimizer="sgd")
+    runs = sorted(load_runs(tmp_path), key=lambda run: run.config.network, reverse=True)
+    names = {Labels("sgd", run.config.network): trials_name(run.config) for run in runs}
+    assert [task.label for task in study_table(runs, names).tasks] == ["vgg16", "resnet20"]
+
+
+def test_tasks_of_one_network_and_data_are_told_apart_by_their_names(tmp_path):
+    for size in (32, 128):
+        trials(tmp_path, [0.5], optimizer="sgd", batch_size=size)
+    runs = load_runs(tmp_path)
+    names = {Labels("sgd", f"B{run.config.batch_size}"): trials_name(run.config) for run in runs}
+    assert {task.rest for task in study_table(runs, names).tasks} == {"B32", "B128"}
+
+
+def test_settings_whose_names_are_the_same_are_refused(tmp_path):
+    for rate in (0.1, 0.1 + 1e-15):  # which are written alike
+        trials(tmp_path, [0.5], optimizer="sgd", lr=rate)
+    with pytest.raises(ConfigError, match=r"share the row 'sgd lr=0.1'.*\(lr\)"):
+        study_table(load_runs(tmp_path))
+
+
+def test_runs_scored_by_validation_are_no_trials(tmp_path):
+    trials(tmp_path, [0.5, 0.6], optimizer="sgd", train_size=100)
+    trials(tmp_path, [0.9], optimizer="sgd", train_size=100, validate=True)
+    table = study_table(load_runs(tmp_path))
+    assert table.settings == ("sgd",)
+    assert table.entries["sgd", table.tasks[0]].found.values == (0.5, 0.6)
+
+
+def test_training_sizes_make_columns(tmp_path):
+    for size in (100, 200):
+        trials(tmp_path, [0.5], optimizer="sgd", train_size=size)
+    labels = [task.rest for task in study_table(load_runs(tmp_path)).tasks]
+    assert labels == ["train_size=100", "train_size=200"]
+
+
+def test_another_score_can_be_asked_for_and_sorts_its_own_way(tmp_path):
+    for optimizer, accuracy, loss in (("sgd", 0.9, 2.0), ("adam", 0.8, 1.0)):
+        records = [epoch(1, value=0.1), epoch(2, value=accuracy)]
+        records[0]["test"]["loss"], records[1]["test"]["loss"] = 0.5, loss
+        written(tmp_path, records, optimizer=optimizer)
+    table = study_table(load_runs(tmp_path), score="loss")
+    assert table.tasks[0].score == "loss"
+    assert table.settings == ("adam", "sgd")
+    assert marks(table, table.tasks[0]) == {"adam": "best", "sgd": ""}
+    found = table.entries["sgd", table.tasks[0]].found
+    assert (found.values, found.best) == ((2.0,), (0.5,))

@@ -1,4 +1,4 @@
-"""The command line: `rankwise probe`, `diff`, `explain`, `report`, `train`, `watch`."""
+"""The command line: `rankwise probe`, `diff`, `explain`, `report`, `study`, `train`, `watch`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rankwise.cli.explain import EXPLAIN_EXAMPLES, explain
 from rankwise.cli.guard import Guarded, exit_code
 from rankwise.cli.probe import PROBE_EXAMPLES, probe
 from rankwise.cli.report import REPORT_EXAMPLES, report
+from rankwise.cli.study import study
 from rankwise.cli.train import TRAIN_EXAMPLES, train_command
 from rankwise.cli.watch import WATCH_EXAMPLES, watch
 
@@ -23,6 +24,7 @@ Examples:
   rankwise diff before.pt after.pt
   rankwise explain stable_rank
   rankwise report model.safetensors
+  rankwise study run studies/cpu/beta.toml
   rankwise train --network resnet18 --data cifar10 --trials 5
   rankwise watch runs
 """
@@ -41,6 +43,7 @@ app.command(epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)
+app.add_typer(study)
 app.command(epilog=TRAIN_EXAMPLES)(train_command())
 app.command(epilog=WATCH_EXAMPLES)(watch)
 

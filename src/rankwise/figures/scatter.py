@@ -1,4 +1,4 @@
-"""One number of each run against another, coloured by optimizer."""
+"""One number of each run, or network, against another."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import altair as alt
 
 from rankwise.figures import series
 from rankwise.figures.scales import score_format, score_name, score_y
-from rankwise.figures.style import Rows, chart, finished
+from rankwise.figures.style import INK, SEQUENTIAL, Rows, chart, finished
 
-__all__ = ["gap_by_quality", "score_by_quality"]
+__all__ = ["gap_by_quality", "network_scatter", "score_by_quality"]
 
 
 def score_by_quality(
@@ -53,6 +53,49 @@ def gap_by_quality(
     said = f"Generalisation gap of each run against its quality Q, by {score}"
     figure = _scatter(chart(name, height=280), optimizers, "gap", title, score)
     return finished(figure, series.placed(rows, optimizers, "optimizer"), said)
+
+
+def network_scatter(
+    rows: Rows, across: tuple[str, str], up: tuple[str, str], *, name: str = "networks"
+) -> alt.Chart:
+    """A number of each network against another, coloured by how much of it is of rank 1.
+
+    Args:
+        rows: With "network", "group", "rank_one" (0 … 1) and the two fields.
+        across: The field to the right, and what it is called.
+        up: The field upwards, and what it is called.
+        name: What a page calls the rows.
+
+    Example:
+        >>> row = {"network": "a.pt", "group": "a", "rank_one": 0.1, "q": 0.5, "accuracy": 91.2}
+        >>> figure = network_scatter([row], ("q", "quality Q"), ("accuracy", "test accuracy"))
+        >>> figure.description
+        'test accuracy of each network against its quality Q'
+    """
+    free: dict[str, Any] = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=6)}
+    figure = (
+        chart(name, height=280)
+        .transform_filter(f"isValid(datum.{across[0]}) && isValid(datum.{up[0]})")
+        # A line around each: the scale's dark end is hard to see on a dark ground.
+        .mark_point(filled=True, size=60, opacity=0.85, stroke=INK, strokeWidth=0.7)
+        .encode(
+            x=alt.X(f"{across[0]}:Q", title=across[1], **free),
+            y=alt.Y(f"{up[0]}:Q", title=up[1], **free),
+            color=alt.Color(
+                "rank_one:Q",
+                title="unfoldings of rank 1",
+                scale=alt.Scale(scheme=SEQUENTIAL),
+                legend=alt.Legend(format="~%", gradientLength=160),
+            ),
+            tooltip=[
+                alt.Tooltip("network:N"),
+                alt.Tooltip("group:N"),
+                *(alt.Tooltip(f"{f}:Q", title=t, format=".4~g") for f, t in (across, up)),
+                alt.Tooltip("rank_one:Q", title="unfoldings of rank 1", format=".0%"),
+            ],
+        )
+    )
+    return finished(figure, rows, f"{up[1]} of each network against its {across[1]}")
 
 
 def _scatter(

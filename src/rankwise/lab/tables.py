@@ -1,58 +1,33 @@
-"""The paper's tables as data: settings in rows, networks and data in columns, trials in cells.
-
-A task is a network on some data, with all that belongs to it rather than to the optimizer; only
-settings of one task are compared. A setting is an optimizer and the options that tell it from
-others of the same optimizer on the same task.
-"""
+"""The paper's tables as data: settings in rows, networks and data in columns, trials in cells."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from rankwise.lab.columns import (
+    Labels,
+    Task,
+    by_labels,
+    by_options,
+    differing,
+    options_of,
+    worded,
+)
 from rankwise.lab.compare import Comparison, compare
+from rankwise.lab.errors import ConfigError
 from rankwise.lab.records import Run
 
-__all__ = ["Entry", "StudyTable", "Task", "differing", "is_close", "study_table", "worded"]
-
-# Options of the task; all others but the seed are the setting's.
-TASK_OPTIONS = (
-    "network",
-    "data",
-    "width",
-    "image_size",
-    "augment",
-    "cutout",
-    "batch_size",
-    "dropout",
-    "tied",
-    "length",
-    "critic_steps",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A column.
-
-    Attributes:
-        network: The network's name.
-        data: The data's.
-        rest: What tells it from other tasks of this network and data, as in "batch_size=32".
-        score: Which score of the test it is judged by.
-    """
-
-    network: str
-    data: str
-    rest: str
-    score: str
-
-    @property
-    def label(self) -> str:
-        """The column's head."""
-        return " ".join(word for word in (self.network, self.data, self.rest) if word)
+__all__ = [
+    "Entry",
+    "StudyTable",
+    "Task",
+    "differing",
+    "is_close",
+    "study_table",
+    "worded",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +65,21 @@ class StudyTable:
         return sorted(found, key=_place)
 
 
-def study_table(runs: Iterable[Run]) -> StudyTable:
+def study_table(
+    runs: Iterable[Run], names: Mapping[Labels, str] | None = None, *, score: str | None = None
+) -> StudyTable:
     """Runs as a table of settings and tasks.
 
     Args:
-        runs: All of a study. Trials that have not finished are not averaged.
+        runs: All of a study. Trials that have not finished are not averaged. Runs that were scored
+            on validation images, as for choosing a rate, are left out.
+        names: What a study calls rows and columns, and the `trials_name` that belongs there; runs
+            that it does not name are left out, columns come in its order. Without it both are
+            named by the options that differ.
+        score: Which score of the test; by default the one that each task is judged by.
+
+    Raises:
+        ConfigError: If two configurations share a row and a column.
 
     Example:
         >>> from rankwise.lab import load_runs
@@ -102,92 +87,46 @@ def study_table(runs: Iterable[Run]) -> StudyTable:
         >>> study_table(load_runs("no/such/folder")).settings
         ()
     """
-    found = compare(runs)
-    columns: dict[tuple[object, ...], list[Comparison]] = {}
-    for one in found:
-        columns.setdefault(_values(one, TASK_OPTIONS), []).append(one)
-    shown = _shown(columns.values())
+    found = compare(run for run in runs if not run.config.validate)
+    if score is not None:
+        found = [_rescored(one, score) for one in found]
     entries: dict[tuple[str, Task], Entry] = {}
-    for values in sorted(columns, key=_sortable):
-        named = [_named(one, shown) for one in columns[values]]
-        task = _task(values, columns, named)
-        marks = _marks([one for one in named if one.score == task.score])
-        for one in named:
+    for task, column in by_options(found) if names is None else by_labels(found, names):
+        marks = _marks([one for one in column if one.score == task.score])
+        for one in column:
+            if (one.setting, task) in entries:
+                raise _shared(one, entries[one.setting, task].found, task)
             entries[one.setting, task] = Entry(one, marks.get(one.setting, ""))
     tasks = tuple(dict.fromkeys(task for _, task in entries))
     return StudyTable(tasks, _settings(tasks, entries), entries)
 
 
-def _options(found: Comparison) -> dict[str, Any]:
-    return found.runs[0].config.identity()
-
-
-def _values(found: Comparison, names: Iterable[str]) -> tuple[object, ...]:
-    options = _options(found)
-    return tuple(options[name] for name in names)
-
-
-def _sortable(values: Sequence[Any]) -> list[tuple[bool, Any]]:
-    return [(value is not None, 0 if value is None else value) for value in values]
-
-
-def _shown(columns: Iterable[Sequence[Comparison]]) -> dict[str, list[str]]:
-    """The options that each optimizer's settings are told apart by.
-
-    One that differs between tasks only, such as a rate for images and one for words, tells none.
-    """
-    varying: dict[str, dict[str, None]] = {}
-    for column in columns:
-        by_optimizer: dict[str, list[dict[str, Any]]] = {}
-        for one in column:
-            options = _options(one)
-            by_optimizer.setdefault(options["optimizer"], []).append(options)
-        for optimizer, settings in by_optimizer.items():
-            varying.setdefault(optimizer, {}).update(dict.fromkeys(differing(settings)))
-    return {optimizer: list(names) for optimizer, names in varying.items()}
-
-
-def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The options, all but the seed, that are not the same in all of these settings."""
-    return [
-        name
-        for name in settings[0]
-        if name != "seed" and any(options[name] != settings[0][name] for options in settings)
-    ]
-
-
-def _named(found: Comparison, shown: Mapping[str, Sequence[str]]) -> Comparison:
-    options = _options(found)
-    optimizer = options["optimizer"]
-    words = (worded(name, options[name]) for name in shown[optimizer])
-    return replace(found, setting=" ".join([optimizer, *words]))
-
-
-def worded(name: str, value: object) -> str:
-    """An option and its value as text."""
-    return f"{name}={value:.12g}" if isinstance(value, float) else f"{name}={value}"
-
-
-def _task(
-    values: tuple[Any, ...], columns: Iterable[tuple[object, ...]], found: Sequence[Comparison]
-) -> Task:
-    network, data = values[:2]
-    near = [other for other in columns if other[:2] == (network, data)]
-    rest = (
-        worded(name, value)
-        for place, (name, value) in enumerate(zip(TASK_OPTIONS, values, strict=True))
-        if any(other[place] != value for other in near)
+def _rescored(found: Comparison, score: str) -> Comparison:
+    """The same trials by another of their scores."""
+    asked = replace(found, score=score)
+    pick = min if asked.falling else max
+    epochs = [[epoch["test"].get(score) for epoch in run.epochs] for run in asked.finished]
+    return replace(
+        asked,
+        values=tuple(scores[-1] for scores in epochs),
+        best=tuple(pick(value for value in scores if value is not None) for scores in epochs),
     )
-    scores = [one.score for one in found if one.values]
-    score = statistics.mode(scores) if scores else found[0].score
-    return Task(network, data, " ".join(rest), score)
+
+
+def _shared(one: Comparison, other: Comparison, task: Task) -> ConfigError:
+    options = [options_of(one), options_of(other)]
+    apart = ", ".join(name for name in differing(options))
+    return ConfigError(
+        f"Two settings share the row {one.setting!r} and the column {task.label!r}, though their "
+        f"options differ ({apart}). Give their entries in the study labels of their own."
+    )
 
 
 def _marks(found: Sequence[Comparison]) -> dict[str, str]:
     scored = [one for one in found if one.values]
     if len(scored) < 2:
         return {}
-    best = scored[0]  # as `compare` sorts them
+    best = min(scored, key=lambda one: _place(Entry(one)))
     return {
         one.setting: "best" if one.mean == best.mean else "close"
         for one in scored

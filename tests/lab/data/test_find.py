@@ -114,3 +114,25 @@ def test_a_source_gives_all_up_to_its_limit_and_refuses_more(tmp_path):
 def test_a_source_that_can_not_be_opened_is_named(tmp_path):
     with pytest.raises(DataError, match=r"nothing can't be read: No such file"):
         Source(tmp_path / "nothing", 5)
+
+
+def test_a_path_is_also_looked_for_below_the_root(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "own.txt").write_text("one two\n" * 20)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert find("text:own.txt", tmp_path / "data").words[:2] == ("one", "two")
+    (tmp_path / "here" / "own.txt").write_text("three four\n" * 20)
+    assert find("text:own.txt", tmp_path / "data").words[:2] == ("three", "four")
+    with pytest.raises(DataError, match=r"none\.txt"):
+        find("text:none.txt", tmp_path / "data")
+
+
+def test_sets_are_read_once_while_they_are_remembered(tmp_path):
+    with data.remembering():
+        first = find("digits", tmp_path)
+        assert find("digits", tmp_path) is first
+        find("digits", tmp_path, image_size=4)
+        find("digits", tmp_path, image_size=5)  # a third one: the first is given up
+        assert find("digits", tmp_path) is not first
+    assert find("digits", tmp_path) is not find("digits", tmp_path)

@@ -75,7 +75,7 @@ def find(name: str, root: Path, *, image_size: int | None = None) -> ImageSet | 
     Args:
         name: One of `NAMES`; or `folder:PATH` (class folders), `hf:NAME_OR_PATH` (Hugging Face
             `datasets`), `text:PATH` (words).
-        root: The folder in which the named sets are looked for.
+        root: The folder in which the named sets are looked for, and paths that are not here.
         image_size: Height and width that images are scaled to; None leaves them as they are.
 
     Raises:
@@ -102,7 +102,7 @@ def _read(name: str, root: Path, image_size: int | None) -> ImageSet | TextSet:
         raise ConfigError(f"Expected an image size of at least 1, got {image_size}.")
     prefix, colon, rest = name.partition(":")
     if colon and rest and prefix + colon in PREFIXES:
-        found = _PREFIXED[prefix + colon](rest, image_size)
+        found = _PREFIXED[prefix + colon](_located(rest, root), image_size)
     elif name in NAMES:
         found = _sized(_NAMED[name](root), image_size)
     else:
@@ -110,6 +110,14 @@ def _read(name: str, root: Path, image_size: int | None) -> ImageSet | TextSet:
     if image_size is not None and isinstance(found, TextSet):
         raise ConfigError(f"Expected no image size for {name}, which is text; got {image_size}.")
     return found
+
+
+def _located(path: str, root: Path) -> str:
+    """A path as it is given, or the same below the folder of all data sets if it is only there."""
+    try:
+        return str(root / path) if not Path(path).exists() and (root / path).exists() else path
+    except (OSError, ValueError):  # too long, or with a null character: the reader says what it is
+        return path
 
 
 def _sized(found: ImageSet | TextSet, size: int | None) -> ImageSet | TextSet:

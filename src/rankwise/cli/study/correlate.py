@@ -1,0 +1,120 @@
+"""`rankwise study correlate`: which numbers from the weights rank networks by their accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
+from rankwise.cli.output import STDOUT, check_targets, write
+from rankwise.cli.progress import ProgressBar
+from rankwise.cli.study.ranking_text import (
+    family_lines,
+    format_csv,
+    format_json,
+    format_method,
+    format_verdict,
+)
+from rankwise.errors import ArgumentError
+from rankwise.lab.zoo.networks import Columns, Zoo
+from rankwise.lab.zoo.rank import rank_networks
+from rankwise.lab.zoo.ranking import Ranking
+from rankwise.lab.zoo.runs import read_runs
+from rankwise.lab.zoo.table import read_table
+
+__all__ = ["CORRELATE_EXAMPLES", "correlate"]
+
+CORRELATE_EXAMPLES = """\b
+Examples:
+  rankwise study correlate zoo/index.csv
+  rankwise study correlate runs --out ranking.html
+  rankwise study correlate nets.csv --accuracy top1 --family arch
+  rankwise study correlate nets.csv --json ranking.json --csv scores.csv
+
+\b
+A table has a line for each checkpoint: checkpoint (a path from the table's
+folder), accuracy, and where known train_accuracy, family and group. Networks
+of one family are ranked among each other; those of one group, such as trials
+of one setting, are not independent.
+"""
+
+
+def correlate(
+    index: Annotated[
+        Path, typer.Argument(metavar="INDEX", help="A CSV of checkpoints, or a folder of runs.")
+    ],
+    *,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of paths.")
+    ] = None,
+    accuracy: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of test accuracies.")
+    ] = None,
+    train_accuracy: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of training accuracies.")
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of families.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of groups.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write everything; - for stdout.")
+    ] = None,
+    csv: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write all networks' scores; - for stdout.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of resamples and shuffles.")] = 0,
+    resamples: Annotated[
+        int, typer.Option(help="For an interval; ten times as many shuffles for a p.")
+    ] = 1000,
+) -> None:
+    """See how well Q and other numbers rank networks by their accuracy."""
+    targets = [target for target in (out, json, csv) if target is not None]
+    check_targets(targets, [index])
+    if resamples < 1 or seed < 0:
+        raise ArgumentError("Expected --resamples of 1 or more and --seed of 0 or more.")
+    zoo = _read(index, Columns(checkpoint, accuracy, train_accuracy, group, family))
+    with ProgressBar() as bar:
+        found = rank_networks(zoo, resamples=resamples, seed=seed, watch=bar)
+    if out is not None:
+        write(out, _page(found))
+    if json is not None:
+        write(json, format_json(found).encode())
+    if csv is not None:
+        write(csv, format_csv(found).encode())
+    if STDOUT not in targets:
+        print_ranking(found)
+
+
+def _read(index: Path, columns: Columns) -> Zoo:
+    if not index.is_dir():
+        return read_table(index, columns)
+    if columns != Columns():
+        raise ArgumentError(f"{index} is a folder of runs, which has no columns to name.")
+    return read_runs(index)
+
+
+def _page(found: Ranking) -> bytes:
+    from rankwise.report.correlation import correlation_page  # noqa: PLC0415 - an extra, and slow
+    from rankwise.report.html import page_bytes  # noqa: PLC0415
+
+    return page_bytes(correlation_page(found))
+
+
+def print_ranking(found: Ranking) -> None:
+    """Print the verdict, every family's tables, and how they came about."""
+    console = stdout_console()
+    width = table_width(console)
+    print_text(console, format_verdict(found, width))
+    for family in found.families:
+        for lines in family_lines(family, width):
+            console.print()
+            print_lines(console, lines)
+    print_text(console, format_method(found, width))

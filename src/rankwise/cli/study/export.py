@@ -1,0 +1,76 @@
+"""`rankwise study export`: tables, a page and the records of a study's runs, to keep or commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rankwise.atomic import write_bytes
+from rankwise.cli.study.source import found_in, say_what_is_missing
+from rankwise.errors import ArgumentError
+from rankwise.files.printable import printable
+from rankwise.lab.study.archive import pack
+from rankwise.lab.study.exchange import to_csv, to_json
+from rankwise.lab.study.findings import Findings
+from rankwise.lab.study.latex import to_latex
+from rankwise.lab.study.markdown import to_markdown
+
+__all__ = ["EXPORT_EXAMPLES", "export"]
+
+EXPORT_EXAMPLES = """\b
+Examples:
+  rankwise study export studies/cpu/table_1a.toml --to results/table_1a
+  rankwise study export runs --to results --layers
+  rankwise study table studies/cpu/table_1a.toml --out results/table_1a/records.jsonl
+
+\b
+Writes table.md, table.tex, table.csv, table.json, report.html and
+records.jsonl. The last holds all that tables and pages need, without weights
+and without paths of this machine, except in the name of a data set.
+"""
+
+
+def export(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STUDY", help="A study's TOML file, a folder of runs, or exported records."
+        ),
+    ],
+    *,
+    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write to.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where the study's runs are, or their records.")
+    ] = Path("runs"),
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Keep the layers of every epoch, not of the last.")
+    ] = False,
+) -> None:
+    """Write a study's tables, its page and the records of its runs."""
+    with found_in(source, out) as (found, _):
+        if not found.runs:
+            raise ArgumentError(f"{source}: none of its runs is there yet; nothing was written.")
+        page = _page(found, source)
+        files = {
+            "table.md": to_markdown(found),
+            "table.tex": to_latex(found),
+            "table.csv": to_csv(found),
+            "table.json": to_json(found),
+            "records.jsonl": pack(found.runs, layers=layers),
+        }
+        to.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            write_bytes(to / name, text.encode())
+        write_bytes(to / "report.html", page)
+        say_what_is_missing(found)
+    typer.echo(f"Written: {', '.join([*files, 'report.html'])} in {printable(str(to))}")
+
+
+def _page(found: Findings, source: Path) -> bytes:
+    from rankwise.report.html import page_bytes  # noqa: PLC0415 - an extra, and slow to import
+    from rankwise.report.study.page import study_page  # noqa: PLC0415
+
+    title = printable(found.title or f"Study: {source.name}")
+    return page_bytes(study_page(found.runs, title=title))

@@ -1,0 +1,132 @@
+"""`rankwise study run`: train what is left of a study."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankwise import lab
+from rankwise.cli.console import stderr_console
+from rankwise.cli.study.live import StudyLive, format_progress
+from rankwise.cli.study.options import DataRoot, Out, StudyFile
+from rankwise.errors import ArgumentError
+from rankwise.files.printable import printable
+from rankwise.lab.study.grid import Study, read_study
+from rankwise.lab.study.local import LocalCrew
+from rankwise.lab.study.progress import Tally
+from rankwise.lab.study.run import StudyOutcome, run_study
+
+if TYPE_CHECKING:
+    from rankwise.lab.study.events import Crew
+
+__all__ = ["RUN_EXAMPLES", "run"]
+
+FAILED = 1
+RUN_EXAMPLES = """\b
+Examples:
+  rankwise study run studies/cpu/table_1a.toml
+  rankwise study run studies/cpu/table_1a.toml --jobs 2 --out runs
+  rankwise study run studies/cpu/table_1a.toml --dry-run
+  rankwise study run studies/paper/table_1a.toml --ray auto
+
+\b
+What is done is never run again. A study that was stopped or killed goes on
+when the same command is given again.
+Exit code: 0 if all runs are done, 1 if some are not, 130 after Ctrl-C.
+"""
+
+
+def run(
+    file: StudyFile,
+    *,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many runs at a time; as many as cores, or CUDA devices, by default.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Out = None,
+    data_root: DataRoot = None,
+    retries: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="How often a run is tried again whose worker was lost."
+        ),
+    ] = 2,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Train on a Ray cluster instead: auto, or HOST:PORT of its head node.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs that are left, and train none.")
+    ] = False,
+) -> None:
+    """Train what is left of a study: a grid of runs in a TOML file."""
+    if ray is not None and jobs is not None:
+        raise ArgumentError("Expected --jobs or --ray, got both: a cluster has cores of its own.")
+    study = read_study(file).placed(out=out, data_root=data_root)
+    if dry_run:
+        typer.echo("\n".join(format_left(Tally(study))))
+        return
+    outcome = _run(study, *_crew(jobs, retries, ray))
+    typer.echo(format_outcome(outcome, file))
+    if outcome.progress.left:
+        raise typer.Exit(FAILED)
+
+
+def _crew(jobs: int | None, retries: int, ray: str | None) -> tuple[Crew, int]:
+    """Who trains, and how many runs at a time; of a cluster that is not known before."""
+    if ray is None:
+        crew = LocalCrew(jobs, retries)
+        return crew, crew.jobs
+    from rankwise.lab.study.cluster import RayCrew  # noqa: PLC0415
+
+    return RayCrew(ray, retries=retries), 1
+
+
+def format_left(tally: Tally) -> list[str]:
+    """The runs that are left, a line each; last, those that are not known yet."""
+    lines = [printable(name) for name in tally.left]
+    lines += [
+        f"{len(cell.seeds)} more after tuning {', '.join(cell.tuned)}: "
+        + printable(", ".join(cell.labels.values()))
+        for cell in tally.waiting
+    ]
+    return [*lines, format_progress(tally.progress())]
+
+
+def format_outcome(outcome: StudyOutcome, file: Path) -> str:
+    """How the study was left, and what to do next."""
+    lines = [format_progress(outcome.progress)]
+    lines += [f"  {event.name} failed: {event.error}" for event in outcome.failed]
+    if outcome.held:
+        number = len(outcome.held)
+        words = "1 run is" if number == 1 else f"{number} runs are"
+        lines.append(f"{words} being trained by another process; then give this command again.")
+    if outcome.failed:
+        lines.append("Put that right and give this command again: it tries what is left.")
+    if outcome.progress.done:
+        lines.append(f"Next: rankwise study table {file}")
+    return "\n".join(map(printable, lines))
+
+
+def _run(study: Study, crew: Crew, at_a_time: int) -> StudyOutcome:
+    progress = Tally(study).progress(at_a_time)
+    try:
+        with StudyLive(stderr_console(), progress) as live, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")
+            live.say(format_progress(progress))
+            return run_study(study, crew, watch=live)
+    except lab.StoppedError as stopped:
+        typer.echo(f"rankwise: {stopped}", err=True)
+        raise typer.Exit(128 + stopped.signal) from None

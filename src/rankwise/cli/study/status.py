@@ -1,0 +1,106 @@
+"""`rankwise study status`: how far a study is; nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from rankwise.cli.console import print_lines, stdout_console, table_width
+from rankwise.cli.study.live import format_progress
+from rankwise.cli.study.options import Out, StudyFile
+from rankwise.files.printable import printable
+from rankwise.lab.study.grid import Study, read_study
+from rankwise.lab.study.local import LocalCrew
+from rankwise.lab.study.progress import (
+    CellProgress,
+    StudyProgress,
+    cell_progress,
+    study_progress,
+)
+from rankwise.show.columns import Cell, Column, align
+
+__all__ = ["STATUS_EXAMPLES", "status"]
+
+STATUS_EXAMPLES = """\b
+Examples:
+  rankwise study status studies/cpu/table_1a.toml
+  rankwise study status studies/cpu/table_1a.toml --out runs --json
+"""
+
+
+def status(
+    file: StudyFile,
+    *,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show how far a study is: counts, time left, and each of its cells."""
+    study = read_study(file).placed(out=out)
+    progress = study_progress(study, jobs=LocalCrew().jobs)
+    cells = [cell_progress(cell) for cell in study.cells]
+    if as_json:
+        typer.echo(format_json(study, progress, cells))
+        return
+    console = stdout_console()
+    print_lines(console, [[Cell(printable(study.title), "title")]])
+    print_lines(console, [[Cell(format_progress(progress))], [Cell("")]])
+    print_lines(console, align(status_columns(cells), table_width(console)))
+
+
+def status_columns(cells: Sequence[CellProgress]) -> list[Column]:
+    """A row a cell: its labels, how many trials are done, and what tuning found."""
+    names = tuple(Cell(printable(_label(one))) for one in cells)
+    done = tuple(Cell(f"{one.done}/{len(one.cell.seeds)}", _tone(one)) for one in cells)
+    columns = [Column("cell", names, keep=9, left=True), Column("done", done, keep=8)]
+    if any(one.diverged for one in cells):
+        lost = tuple(Cell(str(one.diverged) if one.diverged else "", "bad") for one in cells)
+        columns.append(Column("diverged", lost, keep=6))
+    if any(one.cell.tuned for one in cells):
+        tuned = tuple(Cell(printable(_tuned(one))) for one in cells)
+        columns.append(Column("tuned", tuned, keep=7, left=True))
+    return columns
+
+
+def format_json(study: Study, progress: StudyProgress, cells: Sequence[CellProgress]) -> str:
+    """The same for machines."""
+    found = {
+        "study": study.name,
+        "title": study.title,
+        **asdict(progress),
+        "cells": [
+            {
+                "labels": dict(one.cell.labels),
+                "trials": len(one.cell.seeds),
+                "done": one.done,
+                "diverged": one.diverged,
+                "candidates": len(one.cell.candidates),
+                "tried": one.tried,
+                "chosen": one.chosen,
+            }
+            for one in cells
+        ],
+    }
+    return json.dumps(found, indent=1)
+
+
+def _label(one: CellProgress) -> str:
+    return ", ".join(one.cell.labels.values()) or "all runs"
+
+
+def _tone(one: CellProgress) -> str:
+    return "good" if one.done == len(one.cell.seeds) else ""
+
+
+def _tuned(one: CellProgress) -> str:
+    if not one.cell.tuned:
+        return ""
+    if not one.chosen:
+        return f"{', '.join(one.cell.tuned)}: {one.tried}/{len(one.cell.candidates)} tried"
+    return " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in one.chosen.items()
+    )

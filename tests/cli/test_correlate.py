@@ -1,0 +1,154 @@
+"""`rankwise study correlate`: a table of checkpoints or a folder of runs → what ranks them."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rankwise.cli.guard import Guarded
+from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
+from rankwise.lab.zoo.scores import SCORES
+
+HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
+
+app = typer.Typer(cls=Guarded, rich_markup_mode=None)
+app.command(epilog=CORRELATE_EXAMPLES)(correlate)
+app.callback()(lambda: None)
+
+
+def run(*arguments, **environment):
+    try:
+        runner = CliRunner(mix_stderr=False)  # what click before 8.2 has to be told
+    except TypeError:
+        runner = CliRunner()
+    return runner.invoke(app, ["correlate", *map(str, arguments)], env=environment)
+
+
+def weights(number):
+    random = np.random.default_rng(number)
+    signal = random.normal(size=(12, 3)) @ random.normal(size=(3, 30))
+    return {
+        "a.weight": number * signal + random.normal(size=(12, 30)),
+        "a_layer_with_a_long_name.that.does.not.end.weight": random.normal(size=(8, 20)),
+    }
+
+
+@pytest.fixture
+def index(tmp_path):
+    with (tmp_path / "index.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["file", "accuracy", "train_accuracy", "author", "family"])
+        for number in range(7):
+            np.savez(tmp_path / f"{number}.npz", **weights(number))
+            rows.writerow([f"{number}.npz", 50 + number, 90, number // 2, HOSTILE])
+        rows.writerow([f"{HOSTILE}.npz", 50, 90, 1, HOSTILE])
+    return tmp_path / "index.csv"
+
+
+def test_the_verdict_comes_first_then_tables_then_how(index):
+    done = run(index, "--resamples", 20)
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.strip().split("\n")
+    assert lines[0].startswith("Of 1 family, Q ranks the networks by accuracy in")
+    assert "scores and test accuracy" in done.stdout
+    assert "scores and generalisation gap" in done.stdout
+    assert "q of the strongest 1 of 2 layers" in done.stdout
+    assert "Read: checkpoint: file; accuracy: accuracy; train accuracy: train_accuracy" in (
+        done.stdout
+    )
+    assert "there is no such file" in lines[-1]
+
+
+def test_names_cannot_act_on_the_terminal(index):
+    done = run(index, "--resamples", 20)
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+    assert "evil\\x1b[31m" in done.stdout
+
+
+def test_on_a_terminal_nothing_is_wider_than_it(index, without_escapes):
+    done = run(index, "--resamples", 20, FORCE_COLOR="1", COLUMNS="80")
+    assert "\x1b[1m" in done.stdout
+    lines = without_escapes(done.stdout).split("\n")
+    assert max(map(len, lines)) <= 80
+    assert any("SROCC [95 %]" in line and "adj." in line for line in lines)
+
+
+def test_json_holds_everything(index):
+    done = run(index, "--resamples", 20, "--json", "-")
+    found = json.loads(done.stdout)
+    (family,) = found["families"]
+    assert [one["name"] for one in family["accuracy"]] == list(SCORES)
+    assert [one["name"] for one in family["gap"]] == list(SCORES)
+    assert len(family["of_one_architecture"]["layers"]) == 2
+    assert found["left_out"][0]["reason"] == "there is no such file"
+
+
+def test_csv_holds_every_networks_scores(index):
+    done = run(index, "--resamples", 20, "--csv", "-")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["network"] for row in rows] == [f"{n}.npz" for n in range(7)]
+    assert all(float(row[score]) is not None for row in rows for score in ("quality", "prominence"))
+    assert "\x1b" not in done.stdout
+
+
+def test_columns_can_be_named_and_groups_count(index):
+    done = run(index, "--resamples", 20, "--group", "author", "--json", "-")
+    assert json.loads(done.stdout)["families"][0]["groups"] == 4
+    assert run(index, "--accuracy", "score").exit_code == 1
+
+
+def test_a_page_is_written(index, tmp_path):
+    done = run(index, "--resamples", 20, "--out", tmp_path / "page.html")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_table_is_never_overwritten(index):
+    before = index.read_bytes()
+    done = run(index, "--csv", index)
+    assert "would be overwritten" in done.stderr
+    assert index.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.csv"], "missing.csv: No such file or directory."),
+        (["."], "holds no runs"),
+        ([".", "--accuracy", "acc"], "has no columns to name"),
+        (["missing.csv", "--resamples", "0"], "Expected --resamples of 1 or more"),
+        (["missing.csv", "--seed", "-1"], "--seed of 0 or more"),
+    ],
+    ids=["no file", "no runs", "columns of a folder", "no resamples", "seed"],
+)
+def test_what_cannot_be_is_a_sentence(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_help_fits_and_has_examples():
+    done = run("--help", COLUMNS="80")
+    assert "rankwise study correlate zoo/index.csv" in done.stdout
+    assert max(map(len, done.stdout.split("\n"))) <= 80
+
+
+def test_text_needs_no_figures(index):
+    code = (
+        "import sys\nsys.modules['altair'] = None\nimport typer\n"
+        "from rankwise.cli.study.correlate import correlate\n"
+        f"sys.argv = ['rankwise', {str(index)!r}, '--resamples', '5']\n"
+        "typer.run(correlate)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith("Of 1 family")
