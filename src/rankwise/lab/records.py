@@ -6,7 +6,8 @@ epochs.jsonl        a line an epoch: losses, scores, seconds, Q
 layers.jsonl        a line an epoch: every layer's metrics and rate, column by column
 state-….pt/.json    what is needed to go on: the newest and the one before
 weights.safetensors the weights at the end
-outcome.json        finished, diverged; absent while there is something left to do
+outcome.json        finished, diverged; absent while there is something left to do. Of a run that
+                    came as a record, also that there are no weights
 """
 
 from __future__ import annotations
@@ -182,8 +183,10 @@ class RunFolder:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, one way or the other, and its weights are there."""
-        return _status(self.path) in _STATUSES and (self.path / "weights.safetensors").is_file()
+        """Whether the run has ended, and its weights are there, or were meant to be left out."""
+        kept = _optional(self.path / "outcome.json").get("weights", True)
+        there = not kept or (self.path / "weights.safetensors").is_file()
+        return _status(self.path) in _STATUSES and there
 
     @property
     def was_begun(self) -> bool:
@@ -235,9 +238,10 @@ class RunFolder:
                 _warn(f"{path}: {epoch - len(kept)} of {epoch} epochs have no record.")
             storage.write(path, "".join(_json(line) + "\n" for line in kept).encode())
 
-    def end(self, status: str) -> None:
-        """Record how the run ended."""
-        storage.write(self.path / "outcome.json", _json({"status": status}).encode())
+    def end(self, status: str, *, weights: bool = True) -> None:
+        """Record how the run ended, and whether its weights are in the folder."""
+        outcome = {"status": status} if weights else {"status": status, "weights": False}
+        storage.write(self.path / "outcome.json", _json(outcome).encode())
 
     def read(self) -> Run:
         """The run so far."""

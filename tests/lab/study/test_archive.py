@@ -1,6 +1,7 @@
 """Runs as one file, and back."""
 
 import json
+import shutil
 
 import pytest
 from small_study import filled, marked, study_in, written
@@ -9,6 +10,7 @@ from rankwise.lab import RunError, load_run
 from rankwise.lab.study.archive import pack, unpack
 from rankwise.lab.study.findings import findings
 from rankwise.lab.study.markdown import to_markdown
+from rankwise.lab.study.progress import study_progress
 
 
 def packed(tmp_path, *, layers=False):
@@ -117,3 +119,34 @@ def test_a_run_is_neither_written_twice_nor_over_another(tmp_path):
     path.write_text(path.read_text().splitlines()[0].join(["", "\n"]) * 2)
     with pytest.raises(RunError, match="line 2 is the same run as line 1"):
         unpack(path, tmp_path / "other")
+
+
+def test_a_study_counts_runs_from_records_as_done(tmp_path):
+    study = study_in(tmp_path)
+    path = tmp_path / "records.jsonl"
+    path.write_text(pack(filled(study, marked)))
+    elsewhere = study.placed(out=str(tmp_path / "again"))
+    unpack(path, tmp_path / "again")
+    progress = study_progress(elsewhere)
+    assert (progress.left, progress.done) == (0, len(path.read_text().splitlines()))
+
+
+def test_a_run_that_lost_its_weights_is_not_done(tmp_path):
+    study = study_in(tmp_path)
+    filled(study, marked)
+    assert study_progress(study).done == 0  # they were written without any
+
+
+def test_runs_that_are_there_can_be_passed_over(tmp_path):
+    path = packed(tmp_path)
+    again = tmp_path / "again"
+    names = [run.folder.name for run in unpack(path, again)]
+    shutil.rmtree(again / names[0])
+    (again / names[1] / "own.txt").touch()
+    assert [run.folder.name for run in unpack(path, again, only_new=True)] == names[:1]
+    assert (again / names[1] / "own.txt").exists()
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(RunError, match="can't be read"):
+        unpack(tmp_path / "none.jsonl", tmp_path / "again")

@@ -103,18 +103,19 @@ def _rounded(value: Any, digits: int) -> Any:  # noqa: ANN401
     return int(found) if found.is_integer() and abs(found) < 10**digits else found
 
 
-def unpack(path: Path | str, folder: Path | str) -> list[Run]:
+def unpack(path: Path | str, folder: Path | str, *, only_new: bool = False) -> list[Run]:
     """Write packed runs as folders again; all that reads runs works on them.
 
     Nothing is written unless every line is as it should be. A run's folder is named by its options,
-    whatever the file says.
+    whatever the file says. A study counts them as done, without their weights.
 
     Args:
         path: A file that `pack` made.
         folder: Where to put them; made if it is not there.
+        only_new: Pass over the runs that are there already.
 
     Returns:
-        The runs, in the file's order.
+        The runs that were written, in the file's order.
 
     Raises:
         RunError: If a line is broken, naming it; if two are the same run, or one is there already.
@@ -130,15 +131,23 @@ def unpack(path: Path | str, folder: Path | str) -> list[Run]:
     path, folder = Path(path), Path(folder)
     seen: dict[str, int] = {}
     found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(_lines(path), 1):
         record, config = _read(line, f"{path}, line {number}", folder)
         if config.name in seen:
             raise RunError(f"{path}, line {number} is the same run as line {seen[config.name]}.")
-        if (folder / config.name).exists():
-            raise RunError(f"{folder / config.name} is there already; give an empty folder.")
         seen[config.name] = number
-        found.append((record, config))
+        if not (folder / config.name).exists():
+            found.append((record, config))
+        elif not only_new:
+            raise RunError(f"{folder / config.name} is there already; give an empty folder.")
     return [_written(record, config) for record, config in found]
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines()
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}.") from None
 
 
 def _read(line: bytes, place: str, folder: Path) -> tuple[Record, Config]:
@@ -184,5 +193,5 @@ def _written(record: Record, config: Config) -> Run:
         lines = "".join(json.dumps(line) + "\n" for line in record[name])
         storage.write(folder.path / f"{name}.jsonl", lines.encode())
     if record["status"] != "unfinished":
-        folder.end(record["status"])
+        folder.end(record["status"], weights=False)
     return load_run(folder.path)
