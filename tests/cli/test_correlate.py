@@ -9,10 +9,14 @@ import sys
 import numpy as np
 import pytest
 import typer
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from rankwise.cli.guard import Guarded
 from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
+from rankwise.lab.records import RunFolder
+from rankwise.lab.resolve import resolved
+from rankwise.lab.study.grid import read_study
 from rankwise.lab.zoo.scores import SCORES
 
 HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
@@ -110,6 +114,34 @@ def test_a_page_is_written(index, tmp_path):
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
 
+def test_of_a_study_its_own_trials_are_ranked(tmp_path):
+    """What is beside them in the folder, and what they were tuned by, is not."""
+    file = tmp_path / "small.toml"
+    tune = 'optimizer = "sgd"\ntune = { lr = [0.1, 0.3] }\n'
+    file.write_text(f"trials = 4\n[options]\nepochs = 1\ntrain_size = 100\n{tune}")
+    (cell,) = read_study(file).placed(out=str(tmp_path / "runs")).cells
+    others = [cell.config.with_(width=0.5)]
+    for number, config in enumerate((*cell.candidates, *cell.trials(cell.candidates[1]), *others)):
+        folder = RunFolder(resolved(config))
+        folder.path.mkdir(parents=True)
+        folder.open({"started": "now"})
+        seconds = {"step": 1.0, "trained": 1.0}
+        record = {"epoch": 1, "train": {"accuracy": 0.9}, "test": {"accuracy": 0.1 * number}}
+        folder.add(record | {"quality": 0.4, "rates": None, "seconds": seconds}, {})
+        folder.end("finished")
+        tensors = {name: value.astype(np.float32) for name, value in weights(number).items()}
+        save_file(tensors, folder.path / "weights.safetensors")
+    done = run(file, "--runs", tmp_path / "runs", "--resamples", 20, "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    (family,) = json.loads(done.stdout)["families"]
+    assert family["networks"] == 4
+    everything = run(tmp_path / "runs", "--resamples", 20, "--json", "-")
+    assert sum(f["networks"] for f in json.loads(everything.stdout)["families"]) == 7
+    missing = run(file, "--runs", tmp_path / "nowhere")
+    assert missing.exit_code == 1
+    assert "no run of this study" in missing.stderr
+
+
 def test_the_table_is_never_overwritten(index):
     before = index.read_bytes()
     done = run(index, "--csv", index)
@@ -122,7 +154,7 @@ def test_the_table_is_never_overwritten(index):
     [
         (["missing.csv"], "missing.csv: No such file or directory."),
         (["."], "holds no runs"),
-        ([".", "--accuracy", "acc"], "has no columns to name"),
+        ([".", "--accuracy", "acc"], "have no columns to name"),
         (["missing.csv", "--resamples", "0"], "Expected --resamples of 1 or more"),
         (["missing.csv", "--seed", "-1"], "--seed of 0 or more"),
     ],

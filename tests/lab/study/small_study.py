@@ -55,7 +55,8 @@ def filled(study, value=lambda labels, seed: 0.6 + 0.01 * seed, *, best=0.03):
     """All runs of a study; the candidate with the `best` rate wins."""
     for cell in study.cells:
         for config in cell.candidates:
-            written(config, 0.7 if config.lr == best else 0.5)
+            if not RunFolder(resolved(config)).path.exists():  # cells may share them
+                written(config, 0.7 if config.lr == best else 0.5)
         chosen = next((c for c in cell.candidates if c.lr == best), None)
         for config in cell.trials(chosen):
             written(config, value(cell.labels, config.seed))

@@ -128,6 +128,13 @@ def test_json_has_cells_tests_and_what_was_tried(found):
     assert content["runs"] == {"asked": 16, "missing": 0}
 
 
+def test_what_was_tried_for_several_tasks_stands_once(tmp_path):
+    study = study_in(tmp_path, TOML + '[tuning]\ndata = "cifar10"\n')
+    text = to_markdown(findings(filled(study, marked), study))
+    rows = [line for line in text.splitlines() if "lr=0.03" in line]
+    assert rows == ["| RMSGD | cifar10, cifar100 | lr=0.03 | 0.01: 50.00, 0.03: 70.00 |"]
+
+
 def uneven(tmp_path):
     study = study_in(tmp_path, TOML.replace("tune = { lr = [0.01, 0.03] }", ""))
     for cell in study.cells:

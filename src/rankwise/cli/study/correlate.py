@@ -18,6 +18,9 @@ from rankwise.cli.study.ranking_text import (
     format_verdict,
 )
 from rankwise.errors import ArgumentError
+from rankwise.lab.records import load_runs
+from rankwise.lab.study.gather import gather
+from rankwise.lab.study.grid import read_study
 from rankwise.lab.zoo.networks import Columns, Zoo
 from rankwise.lab.zoo.rank import rank_networks
 from rankwise.lab.zoo.ranking import Ranking
@@ -30,6 +33,7 @@ CORRELATE_EXAMPLES = """\b
 Examples:
   rankwise study correlate zoo/index.csv
   rankwise study correlate runs --out ranking.html
+  rankwise study correlate studies/cpu/correlation.toml --runs runs
   rankwise study correlate nets.csv --accuracy top1 --family arch
   rankwise study correlate nets.csv --json ranking.json --csv scores.csv
 
@@ -43,9 +47,15 @@ of one setting, are not independent.
 
 def correlate(
     index: Annotated[
-        Path, typer.Argument(metavar="INDEX", help="A CSV of checkpoints, or a folder of runs.")
+        Path,
+        typer.Argument(
+            metavar="INDEX", help="A CSV of checkpoints, a folder of runs, or a study's TOML file."
+        ),
     ],
     *,
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Where a study's runs are.")] = Path(
+        "runs"
+    ),
     checkpoint: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The column of paths.")
     ] = None,
@@ -80,7 +90,7 @@ def correlate(
     check_targets(targets, [index])
     if resamples < 1 or seed < 0:
         raise ArgumentError("Expected --resamples of 1 or more and --seed of 0 or more.")
-    zoo = _read(index, Columns(checkpoint, accuracy, train_accuracy, group, family))
+    zoo = _read(index, runs, Columns(checkpoint, accuracy, train_accuracy, group, family))
     with ProgressBar() as bar:
         found = rank_networks(zoo, resamples=resamples, seed=seed, watch=bar)
     if out is not None:
@@ -93,12 +103,19 @@ def correlate(
         print_ranking(found)
 
 
-def _read(index: Path, columns: Columns) -> Zoo:
-    if not index.is_dir():
+def _read(index: Path, runs: Path, columns: Columns) -> Zoo:
+    is_study = index.suffix == ".toml"
+    if not index.is_dir() and not is_study:
         return read_table(index, columns)
     if columns != Columns():
-        raise ArgumentError(f"{index} is a folder of runs, which has no columns to name.")
-    return read_runs(index)
+        raise ArgumentError(f"{index} leads to runs, which have no columns to name.")
+    return _study_runs(index, runs) if is_study else read_runs(index)
+
+
+def _study_runs(file: Path, runs: Path) -> Zoo:
+    """The trials of a study; not what it was tuned by."""
+    trials = gather(read_study(file), load_runs(runs)).trials
+    return read_runs(runs, {run.folder.name for run in trials})
 
 
 def _page(found: Ranking) -> bytes:

@@ -110,14 +110,30 @@ def _tried_sheet(found: Iterable[Tried]) -> Sheet:
     rows = tuple(
         (
             Cell(safe(one.labels.setting)),
-            Cell(safe(one.labels.task)),
+            Cell(safe(", ".join(tasks))),
             Cell(_options(one.chosen.options) if one.chosen else "not yet"),
             Cell(", ".join(_candidate(c, one.score) for c in one.candidates)),
         )
-        for one in found
+        for one, tasks in _by_candidates(found)
     )
     caption = "Chosen by the last epoch's score on held-out training images"
     return Sheet(caption, ("setting", "task", "chosen", "score of each value"), rows, words=4)
+
+
+def _by_candidates(found: Iterable[Tried]) -> list[tuple[Tried, list[str]]]:
+    """What was tried once for several tasks stands once, with all of them."""
+    rows: list[tuple[Tried, list[str]]] = []
+    for one in found:
+        same = next((row for row in rows if _is_twin(row[0], one)), None)
+        if same is None:
+            rows.append((one, [one.labels.task]))
+        else:
+            same[1].append(one.labels.task)
+    return rows
+
+
+def _is_twin(first: Tried, second: Tried) -> bool:
+    return (first.labels.setting, first.runs) == (second.labels.setting, second.runs)
 
 
 def _options(options: Mapping[str, object]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rankwise.lab.columns import Labels
 from rankwise.lab.records import Run
+from rankwise.lab.resolve import resolved
 from rankwise.lab.scores import main_score
 from rankwise.lab.study.grid import Cell
 from rankwise.lab.study.tuning import best
@@ -39,11 +40,13 @@ class Tried:
         labels: The row and the column that it is for.
         score: What they are judged by.
         candidates: In the study's order.
+        runs: The names of their runs, which other tasks may share.
     """
 
     labels: Labels
     score: str
     candidates: tuple[Candidate, ...]
+    runs: tuple[str, ...]
 
     @property
     def chosen(self) -> Candidate | None:
@@ -75,6 +78,7 @@ def tried(labels: Labels, cell: Cell, runs: Sequence[Run | None]) -> Tried:
             )
             for config, run in zip(cell.candidates, runs, strict=True)
         ),
+        tuple(resolved(config).name for config in cell.candidates),
     )
 
 

@@ -2,3 +2,24 @@
 
 A table of checkpoints, or runs → networks → scores → coefficients → words.
 """
+
+from rankwise.lab.zoo.networks import Columns, Network, Zoo
+from rankwise.lab.zoo.rank import rank_networks
+from rankwise.lab.zoo.ranking import Family, Ranked, Ranking
+from rankwise.lab.zoo.runs import read_runs
+from rankwise.lab.zoo.scores import SCORES, Score
+from rankwise.lab.zoo.table import read_table
+
+__all__ = [
+    "SCORES",
+    "Columns",
+    "Family",
+    "Network",
+    "Ranked",
+    "Ranking",
+    "Score",
+    "Zoo",
+    "rank_networks",
+    "read_runs",
+    "read_table",
+]

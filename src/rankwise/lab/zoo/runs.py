@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 
 from rankwise.lab.errors import DataError, RunError
@@ -23,17 +24,23 @@ _COLUMNS = {
 }
 
 
-def read_runs(folder: Path) -> Zoo:
-    """Read all runs in a folder; those that did not finish with an accuracy are left out.
+def read_runs(folder: Path, names: Collection[str] | None = None) -> Zoo:
+    """Read the runs in a folder; those that did not finish with an accuracy are left out.
+
+    Args:
+        folder: As `rankwise train --out` writes it.
+        names: Of the runs to take; all by default.
 
     Raises:
-        DataError: If there is no run in it.
+        DataError: If there is none.
     """
     places = [path for path in sorted(folder.glob("*/")) if is_run(path)]
+    places = [path for path in places if names is None or path.name in names]
     if not places:
         raise DataError(
-            f"{folder} holds no runs. Expected a CSV of checkpoints and accuracies, or a folder of "
-            "runs as `rankwise train --out` writes it."
+            f"{folder} holds no {'runs' if names is None else 'run of this study'}. Expected a CSV "
+            "of checkpoints and accuracies, a folder of runs as `rankwise train --out` writes it, "
+            "or a study whose runs are there."
         )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", UserWarning)
