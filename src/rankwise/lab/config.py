@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any, get_args, get_type_hints
@@ -80,7 +81,7 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        kinds = get_type_hints(Config)
+        kinds = _kinds()
         for option in fields(self):
             value = _typed(getattr(self, option.name), kinds[option.name], option.name)
             object.__setattr__(self, option.name, value)  # 1 for 1.0 is as good
@@ -141,8 +142,14 @@ def _tomllib() -> ModuleType:
         raise rankwise.MissingExtraError(name, "lab", "Reading TOML files") from None
 
 
+@cache
+def _kinds() -> dict[str, Any]:
+    """The type of every option; once, as a study makes thousands of configurations."""
+    return get_type_hints(Config)
+
+
 def _checked(options: Mapping[str, object], source: str) -> dict[str, Any]:
-    kinds = get_type_hints(Config)
+    kinds = _kinds()
     checked = {}
     for key, value in options.items():
         name = key.replace("-", "_")
