@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests run side by side on all cores; each process then keeps to one thread.
 TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test check format bench pictures clean
+.PHONY: demo test check format bench pictures results clean
 
 demo: $(READY_TO_RUN)
 	$(BIN)/python examples/demo.py
@@ -31,6 +31,9 @@ bench: $(READY)
 pictures: $(READY) demo
 	$(BIN)/python docs/picture.py
 	$(BIN)/python docs/screenshots.py
+
+results: $(READY)
+	$(BIN)/python docs/results.py
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The studies that come with the project: all can be read, and each of the paper's has two scales."""
+"""The studies that come with the project: all can be read, and the paper's have two scales."""
 
 from pathlib import Path
 

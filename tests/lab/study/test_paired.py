@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rankwise.lab.study.paired import holm, paired
+from rankwise.lab.study.paired import paired
 
 
 def by_seed(values):
@@ -65,10 +65,3 @@ def test_the_permutation_test_counts_all_choices_of_signs():
 def test_signs_are_flipped_for_6_to_20_pairs(n, expected):
     better = [0.51 + 0.001 * number for number in range(n)]
     assert paired(by_seed(better), by_seed([0.5] * n)).flips == expected
-
-
-def test_holm_orders_caps_and_keeps_places():
-    assert holm([0.04, 0.01, None, 0.03]) == pytest.approx([0.06, 0.03, None, 0.06])
-    assert holm([0.9, 0.6]) == [1.0, 1.0]
-    assert holm([None]) == [None]
-    assert holm([]) == []

@@ -103,7 +103,12 @@ def format_method(found: Ranking, width: int | None) -> str:
 
 def format_json(found: Ranking) -> str:
     """All of it."""
-    return json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
+    content = found.to_dict()
+    words = {family.name: why_words(family) for family in found.families}
+    for family in content["families"]:
+        family["words"] = words[family["name"]]
+    content["verdict"] = list(ranking_verdict(found))
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def format_csv(found: Ranking) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from rankwise.lab.columns import Task
 from rankwise.lab.compare import Comparison
 from rankwise.lab.errors import ConfigError
+from rankwise.lab.permutation import holm
 from rankwise.lab.scores import score_text
-from rankwise.lab.study.paired import LEVEL, Paired, holm, paired
+from rankwise.lab.study.paired import LEVEL, Paired, paired
 from rankwise.lab.tables import StudyTable
 
 __all__ = ["Lead", "against", "lead_text", "leads", "value_text"]

@@ -7,14 +7,14 @@ than two means do.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from rankwise.lab.study.student import critical_t, two_sided
 
-__all__ = ["LEVEL", "Paired", "holm", "paired"]
+__all__ = ["LEVEL", "Paired", "paired"]
 
 LEVEL = 0.05
 _FEWEST_FLIPS = 6  # with five pairs even the rarest outcome, 2 of 32, is above 0.05
@@ -83,22 +83,3 @@ def _flipped(gaps: np.ndarray, tolerance: float) -> float | None:
     for gap in gaps:
         sums = np.concatenate([sums + gap, sums - gap])
     return float(np.mean(np.abs(sums) >= abs(gaps.sum()) - tolerance))
-
-
-def holm(chances: Sequence[float | None]) -> list[float | None]:
-    """Holm's adjustment for several tests; None, where there was no test, stays.
-
-    Args:
-        chances: The p of each.
-
-    Example:
-        >>> holm([0.01, 0.04, None, 0.03])
-        [0.03, 0.06, None, 0.06]
-    """
-    order = sorted((p, place) for place, p in enumerate(chances) if p is not None)
-    adjusted: list[float | None] = [None] * len(chances)
-    most = 0.0
-    for number, (p, place) in enumerate(order):
-        most = max(most, min(1.0, (len(order) - number) * p))
-        adjusted[place] = most
-    return adjusted
