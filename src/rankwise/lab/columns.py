@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rankwise.lab.compare import Comparison
 from rankwise.lab.config import Config
+from rankwise.lab.resolve import asked_options
 
 __all__ = [
     "Labels",
@@ -24,6 +25,7 @@ __all__ = [
     "options_of",
     "trials_name",
     "worded",
+    "worded_options",
 ]
 
 # Options of the task; all others but the seed are the setting's.
@@ -130,8 +132,8 @@ def by_options(found: Iterable[Comparison]) -> list[tuple[Task, list[Comparison]
 
 
 def options_of(found: Comparison) -> dict[str, Any]:
-    """The options that its trials share, and the seed of the first."""
-    return found.runs[0].config.identity()
+    """The options that its trials share, and the seed of the first; None for what follows."""
+    return asked_options(found.runs[0].config)
 
 
 def _values(found: Comparison, names: Iterable[str]) -> tuple[object, ...]:
@@ -171,13 +173,17 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _named(found: Comparison, shown: Mapping[str, Sequence[str]]) -> Comparison:
     options = options_of(found)
     optimizer = options["optimizer"]
-    words = (worded(name, options[name]) for name in shown[optimizer])
-    return replace(found, setting=" ".join([optimizer, *words]))
+    return replace(found, setting=" ".join([optimizer, *worded_options(options, shown[optimizer])]))
 
 
 def worded(name: str, value: object) -> str:
     """An option and its value as text."""
     return f"{name}={value:.12g}" if isinstance(value, float) else f"{name}={value}"
+
+
+def worded_options(options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Some options as text; those that are left open go without saying."""
+    return [worded(name, options[name]) for name in names if options[name] is not None]
 
 
 def _task(

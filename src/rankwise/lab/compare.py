@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from rankwise.lab.records import Run
+from rankwise.lab.resolve import asked_options
 from rankwise.lab.scores import is_falling, main_score, mean_text, score_text
 
 __all__ = ["Comparison", "compare", "comparison_table", "layer_table"]
@@ -100,7 +101,7 @@ def _settings(runs: Sequence[Run]) -> list[str]:
 
     Rates and the like differ from optimizer to optimizer anyway; network and data always count.
     """
-    options = [run.config.identity() for run in runs]
+    options = [asked_options(run.config) for run in runs]
     shown = [
         name
         for name in (options[0] if options else ())
@@ -112,7 +113,12 @@ def _settings(runs: Sequence[Run]) -> list[str]:
         )
     ]
     return [
-        " ".join([o["optimizer"], *(f"{name}={_short(o[name])}" for name in shown)])
+        " ".join(
+            [
+                o["optimizer"],
+                *(f"{name}={_short(o[name])}" for name in shown if o[name] is not None),
+            ]
+        )
         for o in options
     ]
 

@@ -17,7 +17,7 @@ from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.schedules import SCHEDULES
 from rankwise.lab.tasks.gan import GAN_NETWORKS
 
-__all__ = ["kind_of", "resolved"]
+__all__ = ["asked_options", "kind_of", "resolved"]
 
 _EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gpt": 200, "gan": 100}
 _FOLLOWING: tuple[Kind, ...] = ("image", "gan")  # for which β follows the number of epochs
@@ -85,6 +85,37 @@ def resolved(config: Config) -> Config:
     full = config.with_(**found)
     _check(full)
     return full.with_(**_rule(full, config.beta)) if full.optimizer in RANKED else full
+
+
+_DERIVED = ("beta", "floor")  # which follow from epochs and rate where they are not given
+
+
+def asked_options(config: Config) -> dict[str, Any]:
+    """What tells a run from others: its options, with None for those that follow from the rest.
+
+    Args:
+        config: The options of a run, resolved.
+
+    Example:
+        >>> from rankwise.lab import Config
+        >>> from rankwise.lab.resolve import asked_options, resolved
+        >>> full = resolved(Config(optimizer="rmsgd", epochs=20))
+        >>> round(full.beta, 2), asked_options(full)["beta"]
+        (0.78, None)
+    """
+    follows = [
+        name
+        for name in _DERIVED
+        if config.optimizer in RANKED and _resolves_to(config.with_(**{name: None}), config)
+    ]
+    return {**config.identity(), **dict.fromkeys(follows)}
+
+
+def _resolves_to(given: Config, config: Config) -> bool:
+    try:
+        return resolved(given) == config
+    except ConfigError:  # what was allowed once
+        return False
 
 
 def _rule(full: Config, beta: float | None) -> dict[str, Any]:

@@ -6,15 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankwise.lab.columns import (
-    Labels,
-    Task,
-    by_labels,
-    by_options,
-    differing,
-    options_of,
-    worded,
-)
+from rankwise.lab.columns import Labels, Task, by_labels, by_options, differing, options_of
 from rankwise.lab.compare import Comparison, compare
 from rankwise.lab.errors import ConfigError
 from rankwise.lab.records import Run
@@ -23,10 +15,8 @@ __all__ = [
     "Entry",
     "StudyTable",
     "Task",
-    "differing",
     "is_close",
     "study_table",
-    "worded",
 ]
 
 

@@ -116,7 +116,8 @@ def test_an_export_holds_tables_a_page_and_records_that_give_the_same_table(run,
     assert done.exit_code == 0, done.stderr
     names = {"table.md", "table.tex", "table.csv", "table.json", "report.html", "records.jsonl"}
     assert {path.name for path in to.iterdir()} == names
-    assert "Two methods" in (to / "report.html").read_text(encoding="utf-8")
+    page = (to / "report.html").read_text(encoding="utf-8")
+    assert all(words in page for words in ("Two methods", "SGD, cosine", "paired t over 3 seeds"))
     assert json.loads((to / "table.json").read_text())["runs"]["missing"] == 0
     words = ("table", small[0], "--out", to / "records.jsonl", "--format", "markdown")
     assert run(*words).stdout == (to / "table.md").read_text(encoding="utf-8")

@@ -73,4 +73,4 @@ def _page(found: Findings, source: Path) -> bytes:
     from rankwise.report.study.page import study_page  # noqa: PLC0415
 
     title = printable(found.title or f"Study: {source.name}")
-    return page_bytes(study_page(found.runs, title=title))
+    return page_bytes(study_page(found.runs, title=title, study=found))

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Collection
 from pathlib import Path
 
+from rankwise.lab.columns import worded
 from rankwise.lab.errors import DataError, RunError
 from rankwise.lab.records import Run, is_run, load_run
-from rankwise.lab.tables import worded
 from rankwise.lab.zoo.networks import LeftOut, Network, Zoo, check_scales
 
 __all__ = ["read_runs"]

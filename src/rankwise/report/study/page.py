@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
+from rankwise.lab.study import Findings
+from rankwise.lab.study.layout import notes as study_notes
 from rankwise.lab.tables import StudyTable, study_table
 from rankwise.report.page import Fact, Page, Section, Words
 from rankwise.report.run_words import time_text
@@ -17,19 +19,24 @@ from rankwise.report.study.words import lost, verdict
 __all__ = ["study_page"]
 
 
-def study_page(runs: Sequence[Run], *, title: str, notes: Sequence[str] = ()) -> Page:
+def study_page(
+    runs: Sequence[Run], *, title: str, notes: Sequence[str] = (), study: Findings | None = None
+) -> Page:
     """Many runs as a page: the paper's tables and figures.
 
     Args:
         runs: All of a study; those that have not finished are counted, not averaged.
         title: The page's head.
         notes: What a reader should know beside, such as folders that could not be read.
+        study: The same runs under a study's own names, with its tests; without it they are named by
+            their options.
 
     Example:
         >>> study_page([], title="Nothing yet").verdict
         ('There are no runs here.',)
     """
-    table = study_table(runs)
+    table = study_table(runs) if study is None else study.table
+    below = (LEGEND,) if study is None else (study.about, LEGEND, *study_notes(study))
     words, parts, correlations = list(verdict(table)), [], []
     for number, (network, data) in enumerate(_places(table)):
         drawn = pictures(_series(table, network, data), number)
@@ -37,7 +44,8 @@ def study_page(runs: Sequence[Run], *, title: str, notes: Sequence[str] = ()) ->
         if drawn.items:
             parts.append(Section(f"{network} on {data}", drawn.items))
     words[-1:-1] = correlations[:_MOST_SAID]
-    sections = [_scores(table, notes), *parts, _origin(runs, table)]
+    scores = _scores(table, notes, [text for text in below if text])
+    sections = [scores, *parts, _origin(runs, table)]
     return Page(
         title=title,
         verdict=tuple(words),
@@ -65,13 +73,13 @@ def _series(table: StudyTable, network: str, data: str) -> list[Comparison]:
     return sorted(found, key=lambda one: (one.mean or 0.0) * (1 if one.falling else -1))
 
 
-def _scores(table: StudyTable, notes: Sequence[str]) -> Section:
+def _scores(table: StudyTable, notes: Sequence[str], below: Sequence[str]) -> Section:
     warnings = [*notes, *_unequal(table)]
     said = (Words(tuple(warnings), tone="warning"),) if warnings else ()
     finished = any(entry.found.values for entry in table.entries.values())
     if not finished:
         return Section("Scores", said)
-    return Section("Scores", (*said, *score_tables(table), Words((LEGEND,))))
+    return Section("Scores", (*said, *score_tables(table), Words(tuple(below))))
 
 
 def _unequal(table: StudyTable) -> list[str]:

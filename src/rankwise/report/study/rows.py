@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from rankwise.figures.times import PARTS
+from rankwise.lab.columns import differing, options_of, worded_options
 from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
-from rankwise.lab.tables import differing, worded
 
 __all__ = ["epoch_rows", "quality_rows", "time_rows", "wall_clock_rows"]
 
@@ -37,6 +37,11 @@ _TIMELESS = (
     "step_size",
     "gamma",
     "clip",
+    "rule",
+    "zeta",
+    "floor",
+    "gain",
+    "p",
 )
 
 
@@ -150,11 +155,11 @@ def time_rows(found: Sequence[Comparison]) -> list[Row]:
 
 def _timed_alike(found: Sequence[Comparison]) -> dict[str, list[Run]]:
     """Finished runs by optimizer and by what else an epoch's time may depend on."""
-    options = [one.runs[0].config.identity() for one in found]
+    options = [options_of(one) for one in found]
     names = [name for name in differing(options) if name not in _TIMELESS]
     groups: dict[str, list[Run]] = {}
     for one, own in zip(found, options, strict=True):
-        label = " ".join([own["optimizer"], *(worded(name, own[name]) for name in names)])
+        label = " ".join([own["optimizer"], *worded_options(own, names)])
         groups.setdefault(label, []).extend(one.finished)
     return groups
 

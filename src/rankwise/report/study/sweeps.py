@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from rankwise.figures.sweep import OPTIONS
+from rankwise.lab.columns import differing, options_of, worded_options
 from rankwise.lab.compare import Comparison
-from rankwise.lab.tables import differing, worded
 
 __all__ = ["Grid", "Sweep", "grids", "sweep"]
 
@@ -55,9 +55,9 @@ def sweep(found: Sequence[Comparison], option: str) -> Sweep | None:
     names = _labels([group[0] for group in groups], (option,))
     groups_by_name = sorted(zip(names, groups, strict=True), key=lambda pair: _best(pair[1]))
     rows = tuple(
-        {"series": name, "value": _options(one)[option], **_span(one)}
+        {"series": name, "value": options_of(one)[option], **_span(one)}
         for name, group in groups_by_name
-        for one in sorted(group, key=lambda one: _options(one)[option])
+        for one in sorted(group, key=lambda one: options_of(one)[option])
     )
     return Sweep(option, tuple(name for name, _ in groups_by_name), rows) if groups else None
 
@@ -72,15 +72,11 @@ def grids(found: Sequence[Comparison]) -> list[Grid]:
     return sorted(maps, key=lambda grid: -len(grid.rows))
 
 
-def _options(found: Comparison) -> Options:
-    return found.runs[0].config.identity()
-
-
 def _alike(found: Sequence[Comparison], names: Sequence[str]) -> list[list[Comparison]]:
     """Groups of two or more that differ in the named options only."""
     groups: dict[str, list[Comparison]] = {}
     for one in found:
-        options = _options(one)
+        options = options_of(one)
         if all(options[name] is not None for name in names):
             rest = {k: v for k, v in options.items() if k not in (*names, "seed")}
             groups.setdefault(repr(rest), []).append(one)
@@ -89,18 +85,18 @@ def _alike(found: Sequence[Comparison], names: Sequence[str]) -> list[list[Compa
 
 def _spans(group: Sequence[Comparison], pair: Iterable[str]) -> bool:
     """Whether both options vary, and over more than a cross or a diagonal."""
-    sizes = [len({_options(one)[name] for one in group}) for name in pair]
+    sizes = [len({options_of(one)[name] for one in group}) for name in pair]
     return min(sizes) > 1 and len(group) > max(sum(sizes) - 1, 3)
 
 
 def _labels(firsts: Sequence[Comparison], without: Sequence[str]) -> list[str]:
     """Each group's optimizer, and what tells it from others of that optimizer."""
-    options = [_options(one) for one in firsts]
+    options = [options_of(one) for one in firsts]
     labels = []
     for own in options:
         same = [other for other in options if other["optimizer"] == own["optimizer"]]
         names = [name for name in differing(same) if name not in without]
-        labels.append(" ".join([own["optimizer"], *(worded(name, own[name]) for name in names)]))
+        labels.append(" ".join([own["optimizer"], *worded_options(own, names)]))
     return labels
 
 
@@ -128,8 +124,8 @@ def _cells(group: Sequence[Comparison], pair: Sequence[str]) -> tuple[Row, ...]:
     worst, best = max(map(_badness, group)), min(map(_badness, group))
     return tuple(
         {
-            "across": _options(one)[pair[0]],
-            "up": _options(one)[pair[1]],
+            "across": options_of(one)[pair[0]],
+            "up": options_of(one)[pair[1]],
             "mean": _mean(one),
             "spread": one.spread,
             "n": len(one.values),
