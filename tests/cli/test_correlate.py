@@ -155,7 +155,7 @@ def test_the_table_is_never_overwritten(index):
         (["missing.csv"], "missing.csv: No such file or directory."),
         (["."], "holds no runs"),
         ([".", "--accuracy", "acc"], "have no columns to name"),
-        (["missing.csv", "--resamples", "0"], "Expected --resamples of 1 or more"),
+        (["missing.csv", "--resamples", "0"], "Expected --resamples of 1 to 10000"),
         (["missing.csv", "--seed", "-1"], "--seed of 0 or more"),
     ],
     ids=["no file", "no runs", "columns of a folder", "no resamples", "seed"],

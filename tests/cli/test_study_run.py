@@ -119,7 +119,7 @@ def test_a_study_is_run_with_a_line_for_each_run_and_what_to_do_next(study, tmp_
     assert len(lines) == 7
     assert result.stdout.splitlines() == [
         "6 runs: 6 done, 0 left",
-        f"Next: rankwise study table {tmp_path / 'rates.toml'}",
+        f"Next: rankwise study table {tmp_path / 'rates.toml'} --out {tmp_path / 'runs'}",
     ]
     again = study("run")
     assert again.exit_code == 0

@@ -126,3 +126,14 @@ def test_a_value_beyond_all_others_hides_no_order():
 def test_no_resamples_are_refused():
     with pytest.raises(ValueError, match="resamples of 1 or more"):
         correlate([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], resamples=0)
+
+
+def test_resamples_that_are_all_constant_give_no_interval():
+    values = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    for seed in range(40):
+        found = correlate(values, values, resamples=1, seed=seed)[1]
+        assert found.value == pytest.approx(1.0)
+        assert (found.low is None) == bool(found.reason)
+        if found.low is None:
+            return
+    pytest.fail("no seed drew a constant resample")

@@ -59,9 +59,11 @@ def check_targets(targets: Sequence[str], sources: Sequence[Path]) -> None:
     """See that outputs can be written, before the work is done, and destroy no input.
 
     Raises:
-        ArgumentError: If two outputs are one, an output is an input, or its folder is missing.
+        ArgumentError: If two outputs are one, an output is an input or a folder, or its folder is
+            missing.
     """
-    if len(set(targets)) < len(targets):
+    places = [target if target == STDOUT else Path(target).resolve() for target in targets]
+    if len(set(places)) < len(places):
         raise ArgumentError("Two outputs can't go to the same place; give each its own.")
     for target in targets:
         path = Path(target)
@@ -70,6 +72,8 @@ def check_targets(targets: Sequence[str], sources: Sequence[Path]) -> None:
         check_not_input(path, sources)
         if not path.parent.is_dir():
             raise ArgumentError(f"{target}: there is no folder {path.parent}.")
+        if path.is_dir():
+            raise ArgumentError(f"{target}: it is a folder; expected the name of a file.")
 
 
 def write(target: str, content: bytes) -> None:

@@ -63,6 +63,7 @@ def _is_session(found: object) -> bool:
         isinstance(found.get("versions", {}), dict)
         and isinstance(hardware, dict)
         and isinstance(hardware.get("accelerators", []), list)
+        and all(isinstance(name, str) for name in hardware.get("accelerators", []))
         and _is_shallow(found, _DEEP)
     )
 

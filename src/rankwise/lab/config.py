@@ -21,6 +21,8 @@ from rankwise.lab.errors import ConfigError
 
 __all__ = ["Config", "from_mapping", "read_toml"]
 
+_HUGE = 1 << 1000  # whole numbers below it are floats as well
+
 
 def _option(default: object, text: str, *, where: bool = False) -> Any:  # noqa: ANN401
     """An option: its default, what it means, and whether it says where a run is, not what it is."""
@@ -129,7 +131,7 @@ def read_toml(path: Path) -> dict[str, object]:
     tomllib = _tomllib()
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of 5,000 digits, too many brackets
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
 
 
@@ -157,13 +159,15 @@ def _checked(options: Mapping[str, object], source: str) -> dict[str, Any]:
             near = get_close_matches(name, kinds, 1)
             hint = f" Did you mean {near[0]}?" if near else " `rankwise train --help` lists them."
             raise ConfigError(f"{source}: there is no option {key!r}.{hint}")
+        if name in checked:
+            raise ConfigError(f"{source}: {name} is given twice, with - and with _.")
         checked[name] = _typed(value, kinds[name], f"{source}: {key}")
     return checked
 
 
 def _typed(value: object, kind: Any, label: str) -> object:  # noqa: ANN401
     kinds = get_args(kind) or (kind,)
-    if float in kinds and type(value) is int:
+    if float in kinds and type(value) is int and abs(value) < _HUGE:
         value = float(value)
     if type(value) in kinds:
         return value

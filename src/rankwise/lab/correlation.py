@@ -154,6 +154,10 @@ def _with_interval(name: str, value: float, drawn: Array, sizes: tuple[int, int]
     if count < _FEWEST_GROUPS:
         reason = f"{count} independent groups are too few, it takes {_FEWEST_GROUPS}"
         return Correlation(name, float(value), None, None, n, count, reason)
+    whole = drawn[np.isfinite(drawn)]
+    if not len(whole):
+        reason = "in every resample all values are the same"
+        return Correlation(name, float(value), None, None, n, count, reason)
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(drawn[np.isfinite(drawn)], [tail, 1 - tail])
+    low, high = np.quantile(whole, [tail, 1 - tail])
     return Correlation(name, float(value), float(low), float(high), n, count)

@@ -175,10 +175,11 @@ class RunFolder:
 
     Args:
         config: The resolved options, which name the folder.
+        path: Where it is; by default where the options say.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.path = Path(config.out) / config.name
+    def __init__(self, config: Config, path: Path | None = None) -> None:
+        self.path = Path(config.out) / config.name if path is None else path
         self.config = config
 
     @property

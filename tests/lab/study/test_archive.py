@@ -1,12 +1,13 @@
 """Runs as one file, and back."""
 
+import errno
 import json
 import shutil
 
 import pytest
 from small_study import filled, marked, study_in, written
 
-from rankwise.lab import RunError, load_run
+from rankwise.lab import RunError, load_run, storage
 from rankwise.lab.study.archive import pack, unpack
 from rankwise.lab.study.findings import findings
 from rankwise.lab.study.markdown import to_markdown
@@ -150,3 +151,22 @@ def test_runs_that_are_there_can_be_passed_over(tmp_path):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(RunError, match="can't be read"):
         unpack(tmp_path / "none.jsonl", tmp_path / "again")
+
+
+def test_an_import_that_failed_half_way_leaves_no_half_of_a_run(tmp_path, monkeypatch):
+    path = packed(tmp_path)
+    again = tmp_path / "again"
+    real, written = storage.write, []
+
+    def full(file, content):
+        written.append(file)
+        if len(written) > 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write", full)
+        with pytest.raises(RunError, match="The disk is full"):
+            unpack(path, again)
+    assert len(list(again.iterdir())) == 1
+    assert len(unpack(path, again, only_new=True)) == len(path.read_text().splitlines()) - 1

@@ -244,3 +244,49 @@ def test_what_tuning_can_not_have_is_refused(study, line, told):
     text = TUNED_ELSEWHERE.replace("epochs = 2", line)
     with pytest.raises(ConfigError, match=told):
         study(text)
+
+
+def test_cells_that_differ_by_their_seed_alone_are_refused(study):
+    text = "[[m]]\nlr = 0.1\n[[m]]\nlr = 0.1\nseed = 10\n"
+    with pytest.raises(ConfigError, match="share a run, or would but for their seeds"):
+        study(text)
+
+
+def test_a_huge_grid_of_values_to_tune_is_refused_before_it_is_laid_out(study):
+    values = ", ".join(f"{n / 1000}" for n in range(1, 101))
+    text = f"""
+    [options]
+    train_size = 100
+    batch_size = [{", ".join(str(n) for n in range(1, 51))}]
+    tune = {{ lr = [{values}], weight_decay = [{values}] }}
+    """
+    with pytest.raises(ConfigError, match="expected 10000 at most"):
+        study(text)
+
+
+def test_trials_are_not_scored_on_training_images(study):
+    with pytest.raises(ConfigError, match="validate belongs to tuning"):
+        study("[options]\ntrain_size = 100\nvalidate = true\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('optimizer = "sgd"\nbeta = 0.9', "sgd has no option beta"),
+        ('network = "resnet7"', "There is no network 'resnet7'. Did you mean"),
+        ('network = "lstm1"', "digits is images, and lstm1 is for text"),
+        ('data = "ptb"', "ptb is text, and resnet20 is for images"),
+        ("lr = " + "9" * 400, "should be float"),
+        ("batch-size = 2\nbatch_size = 4", "given twice"),
+    ],
+    ids=["beta", "network", "text network", "text", "huge", "twice"],
+)
+def test_what_no_worker_could_run_is_refused_before_anything_is_trained(study, line, told):
+    with pytest.raises(ConfigError, match=told):
+        study(f"[options]\n{line}\n")
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = " + "9" * 5000])
+def test_toml_that_no_reader_takes_is_a_sentence(study, text):
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        study(text)

@@ -65,3 +65,9 @@ def test_the_permutation_test_counts_all_choices_of_signs():
 def test_signs_are_flipped_for_6_to_20_pairs(n, expected):
     better = [0.51 + 0.001 * number for number in range(n)]
     assert paired(by_seed(better), by_seed([0.5] * n)).flips == expected
+
+
+def test_scores_whose_squares_no_float_holds_are_not_tested():
+    found = paired({0: 1e160, 1: 2e170}, {0: 1.0, 1: 2.0})
+    assert (found.p, found.difference) == (None, None)
+    assert "beyond what can be compared" in found.reason

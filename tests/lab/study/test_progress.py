@@ -2,6 +2,7 @@
 
 import pytest
 from runs import LAYERS, epoch
+from small_study import filled, marked, study_in
 
 from rankwise.lab import Config
 from rankwise.lab.records import RunFolder
@@ -170,3 +171,19 @@ def test_a_study_that_is_done_takes_no_time(study, tmp_path):
             over(tmp_path, optimizer=optimizer, seed=seed)
     found = study_progress(study(PLAIN))
     assert (found.done, found.left, found.seconds_left) == (4, 0, 0.0)
+
+
+def test_a_damaged_run_is_left_and_stops_nothing(tmp_path):
+    """Neither a trial nor what a rate is chosen by."""
+    study = study_in(tmp_path)
+    runs = filled(study, marked)
+    for run in runs:
+        (run.folder / "weights.safetensors").touch()
+    candidate = next(run for run in runs if run.config.validate)
+    trial = next(run for run in runs if not run.config.validate and run.config.optimizer == "sgd")
+    for run in (candidate, trial):
+        (run.folder / "config.json").write_text("{")
+    found = Tally(study)
+    assert {candidate.config.name, trial.config.name} <= set(found.left)
+    assert len(found.waiting) == 1
+    assert sum(cell_progress(cell).done for cell in study.cells) == 3 + 3 + 2

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 import typer
@@ -125,8 +126,51 @@ def test_an_export_holds_tables_a_page_and_records_that_give_the_same_table(run,
 
 def test_without_runs_nothing_is_exported(run, tmp_path):
     study_in(tmp_path)
+    (tmp_path / "runs").mkdir()
     words = ("--out", tmp_path / "runs", "--to", tmp_path / "results")
     done = run("export", tmp_path / "small.toml", *words)
     assert done.exit_code == 1
     assert "nothing was written" in done.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_an_export_never_replaces_the_records_that_it_reads(run, small, tmp_path):
+    to = tmp_path / "results"
+    assert run("export", *small, "--to", to).exit_code == 0
+    before = (to / "records.jsonl").read_bytes()
+    for words in ((small[0], "--out", to / "records.jsonl"), (to / "records.jsonl",)):
+        done = run("export", *words, "--to", to)
+        assert done.exit_code == 1
+        assert "is an input" in done.stderr
+    assert (to / "records.jsonl").read_bytes() == before
+
+
+def test_a_copy_of_a_run_is_no_trial(run, small, tmp_path):
+    runs = tmp_path / "runs"
+    before = run("table", runs, "--format", "csv").stdout
+    shutil.copytree(next(runs.iterdir()), runs / "zz-backup")
+    done = run("table", runs, "--format", "csv")
+    assert done.stdout == before
+    assert "zz-backup is the same run as" in done.stderr
+
+
+def test_runs_are_looked_for_where_the_study_has_them(run, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (tmp_path / "small.toml").read_text()
+    moved = text.replace("[options]", '[options]\nout = "elsewhere"')
+    (tmp_path / "moved.toml").write_text(moved, encoding="utf-8")
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    assert "SGD, cosine" in run("table", "moved.toml").stdout
+    done = run("table", "moved.toml", "--out", "typo")
+    assert done.exit_code == 1
+    assert "typo" in done.stderr
+
+
+def test_names_in_the_page_are_plain_text(run, tmp_path):
+    study = study_in(tmp_path, TOML.replace("SGD, cosine", "x\\u001b[31m\\u202ey"))
+    filled(study, marked)
+    to = tmp_path / "results"
+    done = run("export", tmp_path / "small.toml", "--out", tmp_path / "runs", "--to", to)
+    assert done.exit_code == 0, done.stderr
+    page = (to / "report.html").read_text(encoding="utf-8")
+    assert not {"\x1b", "\u202e"} & set(page)

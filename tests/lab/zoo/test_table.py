@@ -50,7 +50,8 @@ def test_columns_can_be_named(table):
     path = table("x,y,z,w,source,v", "a.pt,50%,60%,f,a/b:c,g")
     zoo = read_table(path, Columns("x", "y", "z", "v", "w"))
     (network,) = zoo.networks
-    assert (network.accuracy, network.gap, network.family, network.group) == (50, 10, "f", "g")
+    assert (network.accuracy, network.family, network.group) == (0.5, "f", "g")
+    assert network.gap == pytest.approx(0.1)
 
 
 def test_without_families_and_groups_each_stands_for_itself_in_one(table):
@@ -192,3 +193,26 @@ def test_the_real_zoo_is_read_whole(zoo):
         "cifar_lenet": "repository",
         "cifar_resnet": "repository",
     }
+
+
+def test_a_sign_of_percent_makes_a_percentage(table):
+    zoo = read_table(table("file,accuracy", "a.pt,0.5%", "b.pt,1.5%"))
+    assert [network.accuracy for network in zoo.networks] == pytest.approx([0.005, 0.015])
+
+
+def test_a_column_that_is_used_and_there_twice_is_refused(table):
+    with pytest.raises(ConfigError, match="more than one column 'accuracy'"):
+        read_table(table("file,accuracy,accuracy", "a.pt,1,2"))
+    assert read_table(table("file,accuracy,note,note", "a.pt,1,2,3")).networks
+
+
+def test_blank_lines_are_passed_over_and_lines_counted_as_in_the_file(table):
+    zoo = read_table(table("", "file,accuracy", "", "a.pt,0.5", "", ",0.5"))
+    assert len(zoo.networks) == 1
+    assert zoo.left_out == (LeftOut("line 6", "names no checkpoint"),)
+
+
+def test_a_name_that_no_file_can_have_is_left_out(table):
+    long = "x" * 5000
+    zoo = read_table(table("file,accuracy", f"{long},0.5", "a.pt,0.5"))
+    assert zoo.left_out == (LeftOut(long, "there is no such file"),)

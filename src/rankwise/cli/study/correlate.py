@@ -17,8 +17,8 @@ from rankwise.cli.study.ranking_text import (
     format_method,
     format_verdict,
 )
+from rankwise.cli.study.source import readable_runs
 from rankwise.errors import ArgumentError
-from rankwise.lab.records import load_runs
 from rankwise.lab.study.gather import gather
 from rankwise.lab.study.grid import read_study
 from rankwise.lab.zoo.networks import Columns, Zoo
@@ -29,6 +29,7 @@ from rankwise.lab.zoo.table import read_table
 
 __all__ = ["CORRELATE_EXAMPLES", "correlate"]
 
+_MOST_RESAMPLES = 10_000  # all are held in memory at once
 CORRELATE_EXAMPLES = """\b
 Examples:
   rankwise study correlate zoo/index.csv
@@ -88,9 +89,12 @@ def correlate(
     """See how well Q and other numbers rank networks by their accuracy."""
     targets = [target for target in (out, json, csv) if target is not None]
     check_targets(targets, [index])
-    if resamples < 1 or seed < 0:
-        raise ArgumentError("Expected --resamples of 1 or more and --seed of 0 or more.")
+    if not 1 <= resamples <= _MOST_RESAMPLES or seed < 0:
+        raise ArgumentError(
+            f"Expected --resamples of 1 to {_MOST_RESAMPLES} and --seed of 0 or more."
+        )
     zoo = _read(index, runs, Columns(checkpoint, accuracy, train_accuracy, group, family))
+    check_targets(targets, [network.path for network in zoo.networks])
     with ProgressBar() as bar:
         found = rank_networks(zoo, resamples=resamples, seed=seed, watch=bar)
     if out is not None:
@@ -114,7 +118,7 @@ def _read(index: Path, runs: Path, columns: Columns) -> Zoo:
 
 def _study_runs(file: Path, runs: Path) -> Zoo:
     """The trials of a study; not what it was tuned by."""
-    trials = gather(read_study(file), load_runs(runs)).trials
+    trials = gather(read_study(file), readable_runs(runs)).trials
     return read_runs(runs, {run.folder.name for run in trials})
 
 

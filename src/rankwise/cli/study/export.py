@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rankwise.atomic import write_bytes
+from rankwise.atomic import check_not_input, write_bytes
 from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.errors import ArgumentError
 from rankwise.files.printable import printable
@@ -18,6 +18,8 @@ from rankwise.lab.study.latex import to_latex
 from rankwise.lab.study.markdown import to_markdown
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
+
+_RECORDS = "records.jsonl"
 
 EXPORT_EXAMPLES = """\b
 Examples:
@@ -42,13 +44,19 @@ def export(
     *,
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write to.")],
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the study's runs are, or their records.")
-    ] = Path("runs"),
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the study's runs are, or their records; as the study says, else runs/.",
+            show_default=False,
+        ),
+    ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Keep the layers of every epoch, not of the last.")
     ] = False,
 ) -> None:
     """Write a study's tables, its page and the records of its runs."""
+    check_not_input(to / _RECORDS, [source, *([] if out is None else [out])])
     with found_in(source, out) as (found, _):
         if not found.runs:
             raise ArgumentError(f"{source}: none of its runs is there yet; nothing was written.")
@@ -58,7 +66,7 @@ def export(
             "table.tex": to_latex(found),
             "table.csv": to_csv(found),
             "table.json": to_json(found),
-            "records.jsonl": pack(found.runs, layers=layers),
+            _RECORDS: pack(found.runs, layers=layers),
         }
         to.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

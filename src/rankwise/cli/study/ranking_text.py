@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankwise.files.printable import printable
 from rankwise.lab.correlation import Correlation
+from rankwise.lab.study.exchange import harmless
 from rankwise.lab.zoo.ranking import Family, Ranked, Ranking
 from rankwise.lab.zoo.scores import BASELINES, PROPOSED, SCORES
 from rankwise.lab.zoo.words import p_text, ranking_verdict, why_words
@@ -123,5 +124,5 @@ def format_csv(found: Ranking) -> str:
             names = (network.name, network.family, network.group)
             accuracies = (network.accuracy, network.train_accuracy, member.rank_one_share)
             values = (member.scores[score] for score in SCORES)
-            writer.writerow([*map(printable, names), *accuracies, *values])
+            writer.writerow([*map(harmless, names), *accuracies, *values])
     return text.getvalue()

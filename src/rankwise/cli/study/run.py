@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from rankwise import lab
 from rankwise.cli.console import stderr_console
 from rankwise.cli.study.live import StudyLive, format_progress
 from rankwise.cli.study.options import DataRoot, Out, StudyFile
+from rankwise.cli.study.source import told_warnings
 from rankwise.errors import ArgumentError
 from rankwise.files.printable import printable
 from rankwise.lab.study.grid import Study, read_study
@@ -76,10 +78,11 @@ def run(
         raise ArgumentError("Expected --jobs or --ray, got both: a cluster has cores of its own.")
     study = read_study(file).placed(out=out, data_root=data_root)
     if dry_run:
-        typer.echo("\n".join(format_left(Tally(study))))
+        with told_warnings():
+            typer.echo("\n".join(format_left(Tally(study))))
         return
     outcome = _run(study, *_crew(jobs, retries, ray))
-    typer.echo(format_outcome(outcome, file))
+    typer.echo(format_outcome(outcome, file, out))
     if outcome.progress.left:
         raise typer.Exit(FAILED)
 
@@ -99,14 +102,15 @@ def format_left(tally: Tally) -> list[str]:
     lines = [printable(name) for name in tally.left]
     lines += [
         f"{len(cell.seeds)} more after tuning {', '.join(cell.tuned)}: "
-        + printable(", ".join(cell.labels.values()))
+        + printable(", ".join(cell.labels.values()) or "all runs")
         for cell in tally.waiting
     ]
     return [*lines, format_progress(tally.progress())]
 
 
-def format_outcome(outcome: StudyOutcome, file: Path) -> str:
+def format_outcome(outcome: StudyOutcome, file: Path, out: str | None = None) -> str:
     """How the study was left, and what to do next."""
+    place = "" if out is None else f" --out {shlex.quote(out)}"
     lines = [format_progress(outcome.progress)]
     lines += [f"  {event.name} failed: {event.error}" for event in outcome.failed]
     if outcome.held:
@@ -116,12 +120,13 @@ def format_outcome(outcome: StudyOutcome, file: Path) -> str:
     if outcome.failed:
         lines.append("Put that right and give this command again: it tries what is left.")
     if outcome.progress.done:
-        lines.append(f"Next: rankwise study table {file}")
+        lines.append(f"Next: rankwise study table {shlex.quote(str(file))}{place}")
     return "\n".join(map(printable, lines))
 
 
 def _run(study: Study, crew: Crew, at_a_time: int) -> StudyOutcome:
-    progress = Tally(study).progress(at_a_time)
+    with told_warnings():
+        progress = Tally(study).progress(at_a_time)
     try:
         with StudyLive(stderr_console(), progress) as live, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")

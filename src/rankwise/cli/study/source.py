@@ -18,20 +18,21 @@ from rankwise.lab.study.archive import unpack
 from rankwise.lab.study.findings import Findings, findings
 from rankwise.lab.study.grid import Study, read_study
 
-__all__ = ["found_in", "say_what_is_missing"]
+__all__ = ["found_in", "readable_runs", "say_what_is_missing", "told_warnings"]
 
 _RECORDS = ".jsonl"
 
 
 @contextmanager
 def found_in(
-    source: Path, out: Path, *, score: str | None = None, reference: str = ""
+    source: Path, out: Path | None, *, score: str | None = None, reference: str = ""
 ) -> Iterator[tuple[Findings, Study | None]]:
     """What was found, and the study if there is one; runs can be read until the block ends.
 
     Args:
         source: A study's TOML file, a folder of runs, or records as `study export` writes them.
-        out: Where the runs of a study's file are: a folder, or records.
+        out: Where the runs of a study's file are: a folder, or records; None for where the study
+            itself has them.
         score: Which score of the test.
         reference: A row that all others are compared with.
 
@@ -39,15 +40,22 @@ def found_in(
         RankwiseError: If they can't be read.
     """
     study = read_study(source) if source.suffix == ".toml" and source.is_file() else None
-    place = source if study is None else out
-    if study is None and not place.exists():
+    place = source if study is None else out or Path(study.cells[0].config.out)
+    if not place.exists() and (study is None or out is not None):
         raise ArgumentError(
             f"{place}: expected a study's TOML file, a folder of runs or exported records, "
             "there is none."
         )
-    with warnings.catch_warnings(), _runs(place) as runs:
-        warnings.showwarning = lambda message, *_: _say(f"Warning: {message}")
+    with told_warnings(), _runs(place) as runs:
         yield findings(runs, study, score=score, reference=reference), study
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """What is warned of is said as a sentence, without a place in the source."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: _say(f"Warning: {message}")
+        yield
 
 
 @contextmanager
@@ -58,8 +66,19 @@ def _runs(place: Path) -> Iterator[list[Run]]:
         with tempfile.TemporaryDirectory() as folder:
             yield unpack(place, folder)
     else:
-        found = (_read(folder) for folder in sorted(place.glob("*/")) if is_run(folder))
-        yield [run for run in found if run is not None]
+        yield readable_runs(place)
+
+
+def readable_runs(place: Path) -> list[Run]:
+    """The runs in a folder; those that can't be read are named, and so are copies of another."""
+    found: dict[str, Run] = {}
+    for folder in sorted(place.glob("*/")):
+        run = _read(folder) if is_run(folder) else None
+        if run is not None and run.config.name in found:
+            _say(f"Left out: {folder} is the same run as {found[run.config.name].folder}.")
+        elif run is not None:
+            found[run.config.name] = run
+    return list(found.values())
 
 
 def _read(folder: Path) -> Run | None:

@@ -12,6 +12,7 @@ import typer
 from rankwise.cli.console import print_lines, stdout_console, table_width
 from rankwise.cli.study.live import format_progress
 from rankwise.cli.study.options import Out, StudyFile
+from rankwise.cli.study.source import told_warnings
 from rankwise.files.printable import printable
 from rankwise.lab.study.grid import Study, read_study
 from rankwise.lab.study.local import LocalCrew
@@ -40,8 +41,9 @@ def status(
 ) -> None:
     """Show how far a study is: counts, time left, and each of its cells."""
     study = read_study(file).placed(out=out)
-    progress = study_progress(study, jobs=LocalCrew().jobs)
-    cells = [cell_progress(cell) for cell in study.cells]
+    with told_warnings():
+        progress = study_progress(study, jobs=LocalCrew().jobs)
+        cells = [cell_progress(cell) for cell in study.cells]
     if as_json:
         typer.echo(format_json(study, progress, cells))
         return

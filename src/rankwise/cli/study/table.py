@@ -58,8 +58,13 @@ def table(
     ],
     *,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the study's runs are, or their records.")
-    ] = Path("runs"),
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the study's runs are, or their records; as the study says, else runs/.",
+            show_default=False,
+        ),
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.text,
     score: Annotated[
         str | None,

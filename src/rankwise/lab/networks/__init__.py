@@ -29,7 +29,7 @@ from rankwise.lab.networks.small_resnet import resnet8, resnet20, resnet32, resn
 from rankwise.lab.networks.vgg import vgg16
 from rankwise.lab.networks.vit import vit
 
-__all__ = ["IMAGE_NETWORKS", "Shape", "build", "suited"]
+__all__ = ["EXTERNAL", "IMAGE_NETWORKS", "Shape", "build", "similar", "suited"]
 
 IMAGE_NETWORKS: dict[str, Callable[[Shape], nn.Module]] = {
     "resnet8": resnet8,

@@ -8,6 +8,7 @@ and its data were, are left out.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -184,8 +185,19 @@ def _all(kind: str, found: object) -> bool:
 
 
 def _written(record: Record, config: Config) -> Run:
-    folder = RunFolder(config)
-    folder.path.mkdir(parents=True)
+    """A run's folder, which is there as a whole or not at all."""
+    place = Path(config.out) / config.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=place.parent) as fresh:
+        folder = RunFolder(config, Path(fresh) / config.name)
+        with storage.guarded("The runs before this one were written."):
+            _fill(folder, record)
+            folder.path.rename(place)
+    return load_run(place)
+
+
+def _fill(folder: RunFolder, record: Record) -> None:
+    folder.path.mkdir()
     folder.keep_config()
     if record["budget"] is not None:
         folder.set_budget(record["budget"])
@@ -194,4 +206,3 @@ def _written(record: Record, config: Config) -> Run:
         storage.write(folder.path / f"{name}.jsonl", lines.encode())
     if record["status"] != "unfinished":
         folder.end(record["status"], weights=False)
-    return load_run(folder.path)

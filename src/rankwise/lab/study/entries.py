@@ -69,6 +69,8 @@ def entry_of(table: Mapping[str, Any], source: str) -> Entry:
         ConfigError: Naming the source and the key.
     """
     given = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(given) < len(table):
+        raise ConfigError(f"{source}: an option is given twice, with - and with _.")
     label, tune = given.pop("label", None), given.pop("tune", {})
     if label is not None and (not isinstance(label, str) or not label.strip()):
         raise ConfigError(f"{source}: label should be a name, got {label!r}.")

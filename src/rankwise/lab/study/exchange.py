@@ -16,7 +16,7 @@ from rankwise.lab.study.leads import Lead
 from rankwise.lab.study.tried import Tried
 from rankwise.lab.tables import Entry
 
-__all__ = ["to_csv", "to_json"]
+__all__ = ["harmless", "to_csv", "to_json"]
 
 _COLUMNS = (
     *("setting", "task", "network", "data", "score", "mean", "sd", "n"),
@@ -43,12 +43,18 @@ def to_csv(found: Findings) -> str:
     writer.writeheader()
     for row in _rows(found):
         lists = {name: " ".join(map(repr, row[name])) for name in ("seeds", "values")}
-        words = {name: _harmless(value) for name, value in row.items() if isinstance(value, str)}
+        words = {name: harmless(value) for name, value in row.items() if isinstance(value, str)}
         writer.writerow({**row, **words, **lists})
     return text.getvalue()
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
+    """A text that no spreadsheet takes for a formula.
+
+    Example:
+        >>> harmless("=1+1")
+        "'=1+1"
+    """
     shown = safe(text)
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
 

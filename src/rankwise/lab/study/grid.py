@@ -23,9 +23,11 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankwise.lab.columns import trials_name
 from rankwise.lab.config import Config, from_mapping, read_toml
+from rankwise.lab.data import is_text
 from rankwise.lab.errors import ConfigError
-from rankwise.lab.resolve import resolved
+from rankwise.lab.resolve import kind_of, resolved
 from rankwise.lab.study.entries import (
     UNTUNED,
     WORDS,
@@ -180,6 +182,7 @@ def _cells(
 ) -> Iterator[Cell]:
     sizes = chain(map(len, axes.values()), map(len, common.listed.values()))
     check_count(math.prod(sizes) * trying.trials, path)
+    asked = 0
     for entries in product(*axes.values()):
         fixed, tune = layered((common, *entries))
         # What an entry says itself is not combined with what [options] lists.
@@ -190,6 +193,8 @@ def _cells(
                 key: "tuned" if key in tune else shown(key, options[key]) for key in common.listed
             }
             labels |= {axis: str(e.label) for axis, e in zip(axes, entries, strict=True)}
+            asked += trying.trials + (math.prod(map(len, tune.values())) if tune else 0)
+            check_count(asked, path)
             yield _cell(options, tune, labels, trying, path)
 
 
@@ -201,8 +206,9 @@ def _cell(
     path: Path,
 ) -> Cell:
     config = from_mapping(options, str(path))
+    if config.validate:
+        raise ConfigError(f"{path}: validate belongs to tuning; trials are scored by the test set.")
     seeds = tuple(range(config.seed, config.seed + trying.trials))
-    check_count(math.prod(map(len, tune.values())), path)
     both = next((key for key in tune if key in trying.instead), None)
     if both is not None:
         raise ConfigError(f"{path}: {both} is tuned, and has a value in [tuning]. Remove one.")
@@ -211,6 +217,14 @@ def _cell(
         for values in (product(*tune.values()) if tune else ())
     )
     return Cell(config, labels, seeds, tuple(tune), candidates)
+
+
+def _check_task(config: Config) -> None:
+    """See that a network gets what it is for: words, or images."""
+    words = is_text(config.data)
+    if words != (kind_of(config.network) in ("language", "gpt")):
+        one, other = ("text", "images") if words else ("images", "text")
+        raise ConfigError(f"{config.data} is {one}, and {config.network} is for {other}.")
 
 
 def _check_runs(cells: Sequence[Cell], path: Path) -> None:
@@ -224,15 +238,17 @@ def _check_runs(cells: Sequence[Cell], path: Path) -> None:
                 "study take one each; several go side by side."
             )
         try:
+            _check_task(cell.config)
             for config in cell.candidates:
                 resolved(config)
-            runs = [
-                resolved(c).name for one in cell.candidates or (None,) for c in cell.trials(one)
-            ]
+            trials = [cell.trials(one)[0] for one in cell.candidates or (None,)]
+            settings = frozenset(trials_name(resolved(config)) for config in trials)
         except ConfigError as error:
             raise ConfigError(f"{path}: {named}: {error}") from None
-        # Cells that are tuned may come to share a trial, but not all that they might have.
-        for run in [frozenset(runs)] if cell.candidates else runs:
-            if run in seen:
-                raise ConfigError(f"{path}: {named} and {seen[run]} share a run. Remove one.")
-            seen[run] = named
+        # Cells that are tuned may come to share a setting, but not all that they might have.
+        if settings in seen:
+            raise ConfigError(
+                f"{path}: {named} and {seen[settings]} share a run, or would but for their seeds. "
+                "Remove one; `trials` makes more seeds."
+            )
+        seen[settings] = named

@@ -50,11 +50,23 @@ _LETTERS = {
     "ε": r"$\varepsilon$",
     "ζ": r"$\zeta$",
     "η": r"$\eta$",
+    "θ": r"$\theta$",
     "κ": r"$\kappa$",
     "λ": r"$\lambda$",
     "μ": r"$\mu$",
+    "ν": r"$\nu$",
+    "ξ": r"$\xi$",
+    "π": r"$\pi$",
     "ρ": r"$\rho$",
     "σ": r"$\sigma$",
+    "τ": r"$\tau$",
+    "φ": r"$\varphi$",
+    "χ": r"$\chi$",
+    "ψ": r"$\psi$",
+    "ω": r"$\omega$",
+    "Δ": r"$\Delta$",
+    "Σ": r"$\Sigma$",
+    "Ω": r"$\Omega$",
 }
 _ESCAPES = str.maketrans(_LETTERS)
 

@@ -51,7 +51,8 @@ def safe(text: str) -> str:
         >>> print(safe("a\x1b[31m"))
         a\x1b[31m
     """
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+    plain = " ".join(text.split())
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in plain)
 
 
 def sheets(found: Findings) -> list[Sheet]:

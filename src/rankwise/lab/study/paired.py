@@ -19,6 +19,7 @@ __all__ = ["LEVEL", "Paired", "paired"]
 LEVEL = 0.05
 _FEWEST_FLIPS = 6  # with five pairs even the rarest outcome, 2 of 32, is above 0.05
 _MOST_FLIPS = 20  # a million outcomes
+_HUGE = 1e100  # whose squares a float still holds
 _SAME = 1e-12  # differences this close, as a share of the scores, differ by rounding alone
 
 
@@ -62,6 +63,8 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired:
     n = len(seeds)
     if n == 0:
         return Paired(0, reason="they share no seed")
+    if not np.abs(gaps).max() < _HUGE:
+        return Paired(n, reason="scores are beyond what can be compared")
     mean = float(gaps.mean())
     if n == 1:
         return Paired(1, mean, reason="one shared seed tells no chance from merit")

@@ -123,6 +123,7 @@ class Tally:
             return  # cells may share runs
         self.left[config.name] = config
         run = _read(config)
+        # One whose records can't be read is left, and mended by going on with it.
         if run is not None:
             self._epochs[config.name] = len(run.epochs)
             if RunFolder(config).is_over:
@@ -191,7 +192,8 @@ def cell_progress(cell: Cell) -> CellProgress:
     """
     best = chosen(cell)
     folders = [RunFolder(resolved(config)) for config in cell.trials(best)]
-    over = [folder.read().status for folder in folders if folder.is_over]
+    runs = [_read(folder.config) for folder in folders if folder.is_over]
+    over = [run.status for run in runs if run is not None]
     return CellProgress(
         cell,
         tried=sum(RunFolder(resolved(config)).is_over for config in cell.candidates),

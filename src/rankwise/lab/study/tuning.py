@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankwise.lab.config import Config
+from rankwise.lab.errors import RunError
 from rankwise.lab.records import Run, RunFolder
 from rankwise.lab.resolve import resolved
 from rankwise.lab.scores import is_falling, main_score
@@ -20,12 +21,16 @@ def chosen(cell: Cell) -> Config | None:
         cell: Placed where its runs are.
 
     Returns:
-        One of `cell.candidates`; None without candidates, or as long as one of them is not over.
+        One of `cell.candidates`; None without candidates, or as long as one of them is not over or
+        can't be read.
     """
     folders = [RunFolder(resolved(config)) for config in cell.candidates]
     if not folders or not all(folder.is_over for folder in folders):
         return None
-    return best(cell, [folder.read() for folder in folders])
+    try:
+        return best(cell, [folder.read() for folder in folders])
+    except RunError:  # one that is damaged is mended by going on with it, and read then
+        return None
 
 
 def best(cell: Cell, runs: Sequence[Run]) -> Config:

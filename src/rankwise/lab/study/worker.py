@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import rankwise
 from rankwise.lab.config import Config
+from rankwise.lab.data import remembering
 from rankwise.lab.train import StoppedError, train
 
 __all__ = ["Lost", "Over", "Refused", "Warned", "Worker", "heard", "stop"]
@@ -57,7 +58,8 @@ def _serve(pipe: Connection) -> None:
         # Ctrl-C in a terminal reaches every process. The supervisor decides what it means.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_follow, daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):  # the supervisor has hung up
+    # Of many runs on the same data the first one reads it.
+    with remembering(), contextlib.suppress(EOFError, OSError):  # the supervisor has hung up
         while True:
             pipe.send(_trained(pipe.recv(), pipe))
 

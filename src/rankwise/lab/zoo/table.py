@@ -46,8 +46,12 @@ def read_table(path: Path, asked: Columns | None = None) -> Zoo:
         ConfigError: If a column is missing, or a family mixes shares and percents.
     """
     heads, rows = _rows(path)
+    twice = sorted({name for name in heads if heads.count(name) > 1})
     chosen = {role: _columns(role, asked, heads, path) for role in USUAL}
-    found = [_network(row, number, chosen, path.parent) for number, row in enumerate(rows, 2)]
+    repeated = [name for names in chosen.values() for name in names if name in twice]
+    if repeated:
+        raise ConfigError(f"{path} has more than one column {repeated[0]!r}; rename one.")
+    found = [_network(row, number, chosen, path.parent) for number, row in rows]
     networks = [one for one in found if isinstance(one, Network)]
     left_out = [one for one in found if isinstance(one, LeftOut)]
     # A column that was named is taken as it is.
@@ -58,14 +62,19 @@ def read_table(path: Path, asked: Columns | None = None) -> Zoo:
     return Zoo(str(path), tuple(networks), tuple(left_out), said, grouping)
 
 
-def _rows(path: Path) -> tuple[list[str], list[Row]]:
+def _rows(path: Path) -> tuple[list[str], list[tuple[int, Row]]]:
+    """The names of the columns, and the rows with the numbers of their lines."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restkey="", restval="")
-            rows: list[Row] = [
-                {k: v for k, v in row.items() if isinstance(v, str)} for row in reader
+            reader = csv.reader(file)
+            heads = next((row for row in reader if any(row)), [])
+            rows: list[tuple[int, Row]]
+            # What a row has too little of is empty, and what it has too much of is left out.
+            rows = [
+                (reader.line_num, dict.fromkeys(heads, "") | dict(zip(heads, row, strict=False)))
+                for row in reader
+                if any(row)
             ]
-            heads = list(reader.fieldnames or ())
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read as CSV in UTF-8: {error}.") from None
     if not rows:
@@ -103,10 +112,17 @@ def _network(
     if trained is None and given["train_accuracy"]:
         return LeftOut(name, f"has a train accuracy that is none: {given['train_accuracy']!r}")
     path = folder / name
-    if not (path.is_file() or path.is_dir()):
+    if not _exists(path):
         return LeftOut(name, "there is no such file")
     # A row that names no group stands for itself.
     return Network(name, path, accuracy, trained, given["family"] or ALL, given["group"] or name)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file() or path.is_dir()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _first(row: Row, names: Sequence[str]) -> str:
@@ -114,12 +130,14 @@ def _first(row: Row, names: Sequence[str]) -> str:
 
 
 def _accuracy(text: str) -> float | None:
-    """A share or a percentage; None for anything else."""
+    """A share or a percentage; None for anything else. What has a sign of percent is a share."""
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
         return None
-    return value if math.isfinite(value) and 0 <= value <= 100 else None
+    if not (math.isfinite(value) and 0 <= value <= 100):
+        return None
+    return value / 100 if text.endswith("%") else value
 
 
 def _grouped(networks: Sequence[Network]) -> tuple[list[Network], dict[str, str]]:

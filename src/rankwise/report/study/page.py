@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rankwise.files.printable import printable
 from rankwise.lab.compare import Comparison
 from rankwise.lab.records import Run
 from rankwise.lab.study import Findings
@@ -35,7 +36,7 @@ def study_page(
         >>> study_page([], title="Nothing yet").verdict
         ('There are no runs here.',)
     """
-    table = study_table(runs) if study is None else study.table
+    table = _printable(study_table(runs) if study is None else study.table)
     below = (LEGEND,) if study is None else (study.about, LEGEND, *study_notes(study))
     words, parts, correlations = list(verdict(table)), [], []
     for number, (network, data) in enumerate(_places(table)):
@@ -55,6 +56,21 @@ def study_page(
 
 
 _MOST_SAID = 3
+
+
+def _printable(table: StudyTable) -> StudyTable:
+    """The table with names that a study made up, and that may hold anything, as plain text."""
+    tasks = {
+        task: replace(task, rest=printable(task.rest), title=printable(task.title))
+        for task in table.tasks
+    }
+    entries = {
+        (printable(setting), tasks[task]): replace(
+            entry, found=replace(entry.found, setting=printable(entry.found.setting))
+        )
+        for (setting, task), entry in table.entries.items()
+    }
+    return StudyTable(tuple(tasks.values()), tuple(map(printable, table.settings)), entries)
 
 
 def _places(table: StudyTable) -> list[tuple[str, str]]:
