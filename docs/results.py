@@ -211,16 +211,17 @@ def ranking(found: dict[str, Any]) -> str:
     for kind, text in (("accuracy", "test accuracy"), ("gap", "generalisation gap")):
         families = [family for family in found["families"] if family[kind]]
         if families:
-            parts += [f"SROCC with {text} [95 %], p adjusted by Holm:", _scores(families, kind)]
+            head = f"SROCC with {text} [95 %], p adjusted by Holm:"
+            parts += [head, _scores(families, kind, found["scores"])]
     parts += [f"{family['name']}: {family['words']}" for family in found["families"]]
     return "\n\n".join(parts)
 
 
-def _scores(families: Sequence[dict[str, Any]], kind: str) -> str:
+def _scores(families: Sequence[dict[str, Any]], kind: str, formulas: dict[str, str]) -> str:
     heads = [f"{f['name']} (n = {f['networks']}, {f['groups']} groups)" for f in families]
     names = [ranked["name"] for ranked in families[0][kind]]
     rows = [
-        [name, *(_coefficient(family[kind][place]) for family in families)]
+        [f"{name}: {formulas[name]}", *(_coefficient(f[kind][place]) for f in families)]
         for place, name in enumerate(names)
     ]
     return table([["score", *heads], *rows])

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rankwise.atomic import check_not_input, write_bytes
+from rankwise.cli.study.options import RunsOrRecords, StudySource
 from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.errors import ArgumentError
 from rankwise.files.printable import printable
@@ -35,22 +36,10 @@ and without paths of this machine, except in the name of a data set.
 
 
 def export(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STUDY", help="A study's TOML file, a folder of runs, or exported records."
-        ),
-    ],
+    source: StudySource,
     *,
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write to.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where the study's runs are, or their records; as the study says, else runs/.",
-            show_default=False,
-        ),
-    ] = None,
+    out: RunsOrRecords = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Keep the layers of every epoch, not of the last.")
     ] = False,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rankwise.cli.console import stdout_console
+from rankwise.cli.study.options import RunsOrRecords, StudySource
 from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.cli.study.terminal import print_findings
 from rankwise.lab.study.exchange import to_csv, to_json
@@ -50,21 +50,9 @@ _WRITERS = {
 
 
 def table(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STUDY", help="A study's TOML file, a folder of runs, or exported records."
-        ),
-    ],
+    source: StudySource,
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where the study's runs are, or their records; as the study says, else runs/.",
-            show_default=False,
-        ),
-    ] = None,
+    out: RunsOrRecords = None,
     form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.text,
     score: Annotated[
         str | None,

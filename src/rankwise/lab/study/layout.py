@@ -117,7 +117,7 @@ def _tried_sheet(found: Iterable[Tried]) -> Sheet:
         )
         for one, tasks in _by_candidates(found)
     )
-    caption = "Chosen by the last epoch's score on held-out training images"
+    caption = "Chosen by the last epoch's score on held-out training data"
     return Sheet(caption, ("setting", "task", "chosen", "score of each value"), rows, words=4)
 
 
