@@ -13,7 +13,6 @@ from rankwise.lab.defaults import RANKED, Kind, defaults_for
 from rankwise.lab.devices import PRECISIONS, STRATEGIES
 from rankwise.lab.errors import ConfigError
 from rankwise.lab.loggers import LOGGERS
-from rankwise.lab.networks import EXTERNAL, IMAGE_NETWORKS, similar
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.schedules import SCHEDULES
 from rankwise.lab.tasks.gan import GAN_NETWORKS
@@ -186,21 +185,10 @@ def _expect(right: bool, config: Config, name: str, what: str) -> None:
 
 
 def _check_kind(config: Config) -> None:
-    _check_network(config.network)
     if config.network not in LANGUAGE_NETWORKS and config.dropout is not None:
         raise ConfigError(f"Only language models have an option dropout, not {config.network}.")
     if config.network in GAN_NETWORKS and config.precision == "64":
         raise ConfigError("Expected precision to be 32 or bf16 for a GAN, got '64'.")
-
-
-def _check_network(name: str) -> None:
-    known = (*IMAGE_NETWORKS, *LANGUAGE_NETWORKS, *GAN_NETWORKS)
-    package, colon, _ = name.partition(":")
-    if name not in known and not (colon and package in EXTERNAL):
-        raise ConfigError(
-            f"There is no network {name!r}.{similar(name, known)} `rankwise train --list` names "
-            "all of them."
-        )
 
 
 def _check_sharded(config: Config) -> None:

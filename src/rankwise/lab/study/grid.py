@@ -27,6 +27,8 @@ from rankwise.lab.columns import trials_name
 from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
 from rankwise.lab.errors import ConfigError
+from rankwise.lab.networks import EXTERNAL, IMAGE_NETWORKS, similar
+from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.resolve import kind_of, resolved
 from rankwise.lab.study.entries import (
     UNTUNED,
@@ -39,6 +41,7 @@ from rankwise.lab.study.entries import (
     layered,
     shown,
 )
+from rankwise.lab.tasks.gan import GAN_NETWORKS
 
 __all__ = ["Cell", "Study", "read_study"]
 
@@ -220,7 +223,14 @@ def _cell(
 
 
 def _check_task(config: Config) -> None:
-    """See that a network gets what it is for: words, or images."""
+    """See that there is such a network, and that it gets what it is for: words, or images."""
+    known = (*IMAGE_NETWORKS, *LANGUAGE_NETWORKS, *GAN_NETWORKS)
+    package, colon, _ = config.network.partition(":")
+    if config.network not in known and not (colon and package in EXTERNAL):
+        raise ConfigError(
+            f"There is no network {config.network!r}.{similar(config.network, known)} `rankwise "
+            "train --list` names all of them."
+        )
     words = is_text(config.data)
     if words != (kind_of(config.network) in ("language", "gpt")):
         one, other = ("text", "images") if words else ("images", "text")
