@@ -69,8 +69,8 @@ class RMSGD(Optimizer):
         fused: As in torch.optim.SGD.
         differentiable: As in torch.optim.SGD.
         variant: "paper"; "annealed" for η(t) = a(t)·(η(0) + m(t)), m(t) = βm(t−1) + ζ·Δs, with a
-            cosine a(t) from 1 to 0 over `epochs`, best for short trainings; or "released" for the
-            rules of the package rmsgd 1.0.2.
+            cosine a(t) from 1 to 0 over `epochs`, the better of the two where these are few; or
+            "released" for the rules of the package rmsgd 1.0.2.
         gain: "absolute" for Δs, or "relative" for 0.03·Δs / s, with the larger s of the two epochs.
         p: The power in the stable rank; None for 2, or for 1 with "released".
         include: Glob or globs: only weights whose name or kind ("linear", "conv2d", …) matches one
