@@ -140,6 +140,10 @@ def _gain(cells: dict[tuple[str, float], Comparison], rate: float) -> str:
     first, second = (cells.get((method, rate)) for method in ("RMSGD, annealed", REFERENCE))
     if first is None or second is None:
         return "–"
+    return _difference(first, second)
+
+
+def _difference(first: Comparison, second: Comparison) -> str:
     test = paired(_by_seed(first), _by_seed(second))
     if test.difference is None or test.low is None or test.high is None or test.p is None:
         return "–"
@@ -149,6 +153,26 @@ def _gain(cells: dict[tuple[str, float], Comparison], rate: float) -> str:
 
 def _by_seed(one: Comparison) -> dict[int, float]:
     return dict(zip((run.config.seed for run in one.finished), one.values, strict=True))
+
+
+def by_length(found: Findings) -> str:
+    """A table of β for each number of epochs, with the share of the first rate that it leaves."""
+    parts = [f"## {found.title}", found.about, _state(found)]
+    lengths: dict[int, dict[float, Comparison]] = {}
+    for entry in found.table.entries.values():
+        config = entry.found.runs[0].config
+        lengths.setdefault(config.epochs or 0, {})[config.beta or 0.0] = entry.found
+    rows = [
+        [str(epochs), f"{beta:g}", f"{beta**epochs:.1%}", _cell(cells[beta]), _lead(cells, beta)]
+        for epochs, cells in sorted(lengths.items())
+        for beta in sorted(cells)
+    ]
+    head = ["epochs", "β", "left of the first rate", "test accuracy", "− the smallest β [95 %]"]
+    return "\n\n".join([*parts, table([head, *rows])])
+
+
+def _lead(cells: dict[float, Comparison], beta: float) -> str:
+    return "" if beta == min(cells) else _difference(cells[beta], cells[min(cells)])
 
 
 def _state(found: Findings) -> str:
@@ -247,7 +271,7 @@ SECTIONS: dict[str, Callable[[Findings], str]] = {
     "rates": by_rate,
     "rates_vgg": by_rate,
     "annealed": to_markdown,
-    "beta_epochs": to_markdown,
+    "beta_epochs": by_length,
     "beta": to_markdown,
     "batch_sizes": to_markdown,
     "imagenet_batches": to_markdown,
