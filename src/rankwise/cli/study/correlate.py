@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -119,7 +120,7 @@ def _read(index: Path, runs: Path, columns: Columns) -> Zoo:
 def _study_runs(file: Path, runs: Path) -> Zoo:
     """The trials of a study; not what it was tuned by."""
     trials = gather(read_study(file), readable_runs(runs)).trials
-    return read_runs(runs, {run.folder.name for run in trials})
+    return replace(read_runs(runs, {run.folder.name for run in trials}), source=str(file))
 
 
 def _page(found: Ranking) -> bytes:
