@@ -224,7 +224,7 @@ def _draw(found: Findings, folder: Path) -> None:
     for name, chart in zip(
         FIGURES, (run.plot_rates(), run.plot_heat_map("stable_rank")), strict=True
     ):
-        chart.save(str(folder / name))
+        chart.save(str(folder / name), scale_factor=2)
 
 
 def ranking(found: dict[str, Any]) -> str:
@@ -261,8 +261,8 @@ def _coefficient(ranked: dict[str, Any]) -> str:
 
 
 FIGURES = {
-    "evolution-rates.svg": "Rates of RMSGD's layers over epochs",
-    "evolution-stable-rank.svg": "Stable rank of RMSGD's layers over epochs",
+    "evolution-rates.png": "Rates of RMSGD's layers over epochs",
+    "evolution-stable-rank.png": "Stable rank of RMSGD's layers over epochs",
 }
 SECTIONS: dict[str, Callable[[Findings], str]] = {
     "table_1a": to_markdown,
