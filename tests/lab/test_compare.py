@@ -75,6 +75,15 @@ def test_a_run_that_ends_without_a_score_is_counted_apart(tmp_path):
     assert "1 (1 without a score)" in comparison_table([found])
 
 
+def test_a_run_that_lost_its_last_record_has_no_score_and_is_counted(tmp_path):
+    for seed, value in enumerate((0.5, 0.7)):
+        folder = written(tmp_path, [epoch(1, value=0.9), epoch(2, value=value)], seed=seed)
+    path = folder.path / "epochs.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    (found,) = compare(load_runs(tmp_path))
+    assert (found.values, found.unscored) == ((0.5,), 1)
+
+
 def test_runs_that_go_on_still_are_left_out(tmp_path):
     trials(tmp_path, [0.5])
     written(tmp_path, [epoch(1, value=0.9)], status=None, seed=5)

@@ -85,8 +85,8 @@ def test_values_that_are_missing_or_not_finite_are_left_out():
     [
         ([], [], "0 pairs are too few"),
         ([1.0, 2.0], [1.0, 2.0], "2 pairs are too few"),
-        ([0.1] * 4, [1.0, 2.0, 3.0, 4.0], "all first values are the same"),
-        ([1.0, 2.0, 3.0, 4.0], [0.1] * 4, "all second values are the same"),
+        ([0.1] * 4, [1.0, 2.0, 3.0, 4.0], "the first of the two is the same for all"),
+        ([1.0, 2.0, 3.0, 4.0], [0.1] * 4, "the second of the two is the same for all"),
     ],
     ids=["none", "two", "first constant", "second constant"],
 )

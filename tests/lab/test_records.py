@@ -63,6 +63,32 @@ def test_a_half_written_last_line_does_not_count(tmp_path):
     assert [record["epoch"] for record in folder.read().epochs] == [1]
 
 
+def test_the_epoch_before_does_not_stand_for_a_last_one_that_was_lost(tmp_path):
+    folder = written(tmp_path, [epoch(1), epoch(2, value=0.75)])
+    assert folder.read().scores == {"accuracy": 0.75}
+    path = folder.path / "epochs.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    for _ in range(2):
+        run = folder.read()
+        assert (run.status, run.is_whole, run.scores) == ("finished", False, {})
+        folder.end("finished")  # once more, as when its weights were lost as well
+
+
+@pytest.mark.parametrize("status", ["diverged", None])
+def test_a_run_that_did_not_finish_has_no_scores(tmp_path, status):
+    run = written(tmp_path, [epoch(1)], status=status).read()
+    assert (run.scores, run.is_whole) == ({}, status is not None)
+
+
+@pytest.mark.parametrize(
+    "outcome", ['{"status": "finished"}', '{"status": "finished", "epochs": 0}']
+)
+def test_an_end_that_does_not_say_after_which_epoch_counts(tmp_path, outcome):
+    folder = written(tmp_path, [epoch(1, value=0.75)])
+    (folder.path / "outcome.json").write_text(outcome)
+    assert folder.read().scores == {"accuracy": 0.75}
+
+
 @pytest.mark.parametrize("broken", [b'{"epoch": 2, "tr', b"[2]", b"\xff\xfe", b"null"], ids=repr)
 def test_a_broken_line_is_left_out_with_a_warning(tmp_path, broken):
     folder = written(tmp_path, [epoch(1), epoch(2), epoch(3)])
@@ -82,6 +108,8 @@ DAMAGED = {
     "no time of training": {"seconds": {"step": 1.0}},
     "a time that is null": {"seconds": {**SECONDS, "trained": None}},
     "a part of the time that is null": {"seconds": {**SECONDS, "step": None}},
+    "a time that adds up to infinity": {"seconds": {**SECONDS, "step": 1e308}},
+    "a time before any": {"seconds": {**SECONDS, "step": -1.0}},
     "a score that is text": {"test": {"accuracy": "0.5"}},
     "a score that is true": {"test": {"accuracy": True}},
     "a score that is nested": {"test": {"accuracy": {"top1": 0.5}}},
@@ -165,7 +193,14 @@ def test_damaged_layers_are_left_out_with_a_warning(tmp_path, columns):
 
 
 @pytest.mark.parametrize(
-    "change", [{"hardware": 3}, {"hardware": {"accelerators": 3}}, {"versions": "1"}], ids=str
+    "change",
+    [
+        {"hardware": 3},
+        {"hardware": {"accelerators": 3}},
+        {"hardware": {"threads": math.nan}},
+        {"versions": "1"},
+    ],
+    ids=str,
 )
 def test_a_damaged_start_is_left_out_with_a_warning(tmp_path, change):
     folder = written(tmp_path, [epoch(1)])

@@ -13,6 +13,7 @@ Record = dict[str, Any]
 _EPOCH = {"epoch", "train", "test", "quality", "rates", "seconds"}
 _COLUMNS = {"name", "stable_rank", "condition", "quality", "rank", "rate"}
 _DEEP = 6  # levels of what a start tells; twice as many as there are
+_AGES = 1e12  # seconds
 
 
 def is_epoch(found: object) -> TypeGuard[Record]:
@@ -32,8 +33,8 @@ def is_epoch(found: object) -> TypeGuard[Record]:
         and _is_count(found["epoch"])
         and _are_figures(found["train"])
         and _are_figures(found["test"])
-        and _are_figures(found["seconds"])
-        and None not in found["seconds"].values()
+        and isinstance(found["seconds"], dict)
+        and all(map(_is_time, found["seconds"].values()))
         and "trained" in found["seconds"]
         and _is_figure(found["quality"])
         and (found["rates"] is None or _is_column(found["rates"], 2))
@@ -64,7 +65,7 @@ def _is_session(found: object) -> bool:
         and isinstance(hardware, dict)
         and isinstance(hardware.get("accelerators", []), list)
         and all(isinstance(name, str) for name in hardware.get("accelerators", []))
-        and _is_shallow(found, _DEEP)
+        and _is_plain(found, _DEEP)
     )
 
 
@@ -73,7 +74,7 @@ def _is_budget(found: object) -> bool:
 
 
 def _is_outcome(found: object) -> bool:
-    return isinstance(found, dict)
+    return isinstance(found, dict) and (not found.get("epochs") or _is_count(found["epochs"]))
 
 
 CHECKS: dict[str, Callable[[object], bool]] = {
@@ -87,6 +88,11 @@ CHECKS: dict[str, Callable[[object], bool]] = {
 
 def _is_count(value: object) -> bool:
     return type(value) is int and value > 0 and _is_figure(value)
+
+
+def _is_time(value: object) -> bool:
+    """Whether it is a number of seconds, of which many can be added up."""
+    return isinstance(value, int | float) and _is_figure(value) and 0 <= value < _AGES
 
 
 def _is_figure(value: object) -> bool:
@@ -107,7 +113,9 @@ def _is_column(found: object, length: int) -> bool:
     return isinstance(found, list) and len(found) == length and all(map(_is_figure, found))
 
 
-def _is_shallow(found: object, levels: int) -> bool:
-    """Whether nothing in it is nested deeper than that."""
+def _is_plain(found: object, levels: int) -> bool:
+    """Whether nothing in it is nested deeper than that, and no number is one JSON does not have."""
+    if isinstance(found, float):
+        return math.isfinite(found)
     inside = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
-    return levels > 0 and all(_is_shallow(item, levels - 1) for item in inside)
+    return levels > 0 and all(_is_plain(item, levels - 1) for item in inside)

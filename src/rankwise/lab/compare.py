@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def unscored(self) -> int:
-        """How many finished without a score: a perplexity may be beyond all numbers."""
+        """How many finished without a score: it is beyond all numbers, or its record was lost."""
         return sum(run.status == "finished" for run in self.runs) - len(self.values)
 
     @property
@@ -134,7 +134,7 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
     return Comparison(
         setting,
         score,
-        tuple(run.last["test"][score] for run in over),
+        tuple(run.scores[score] for run in over),
         sum(run.status == "diverged" for run in runs),
         tuple(pick(_scores(run, score)) for run in over),
         tuple(run.last["quality"] for run in over if run.last["quality"] is not None),
@@ -145,7 +145,7 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
 
 def _is_scored(run: Run, score: str) -> bool:
     """Whether a run counts."""
-    return run.status == "finished" and _score(run.last, score) is not None
+    return run.scores.get(score) is not None
 
 
 def _scores(run: Run, score: str) -> list[float]:

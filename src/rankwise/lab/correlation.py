@@ -108,7 +108,7 @@ def _undefined(x: Array, y: Array) -> str:
     if len(x) < _FEWEST:
         return f"{len(x)} pairs are too few: it takes {_FEWEST}"
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return f"all {'first' if np.ptp(x) == 0 else 'second'} values are the same"
+        return f"the {'first' if np.ptp(x) == 0 else 'second'} of the two is the same for all"
     return ""
 
 

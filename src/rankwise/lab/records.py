@@ -6,8 +6,8 @@ epochs.jsonl        a line an epoch: losses, scores, seconds, Q
 layers.jsonl        a line an epoch: every layer's metrics and rate, column by column
 state-….pt/.json    what is needed to go on: the newest and the one before
 weights.safetensors the weights at the end
-outcome.json        finished, diverged; absent while there is something left to do. Of a run that
-                    came as a record, also that there are no weights
+outcome.json        finished, diverged, and after how many epochs; absent while there is something
+                    left to do. Of a run that came as a record, also that there are no weights
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Run:
         status: "finished", "diverged", or "unfinished".
         epochs: A record an epoch.
         budget: The seconds it was given, where it was given a time.
+        ended: After how many epochs it was over; None if it is not, or does not say.
 
     Example:
         >>> from rankwise.lab import load_run
@@ -61,11 +62,22 @@ class Run:
     status: str
     epochs: tuple[Record, ...]
     budget: float | None = None
+    ended: int | None = None
 
     @property
     def last(self) -> Record:
         """The last epoch's record; empty before there is one."""
         return self.epochs[-1] if self.epochs else {}
+
+    @property
+    def scores(self) -> Record:
+        """The test scores that it ended with; empty unless it finished and is whole."""
+        return self.last.get("test", {}) if self.status == "finished" and self.is_whole else {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is over and its last epoch's record is there, which another can't stand for."""
+        return self.status in _STATUSES and self.ended in (None, self.last.get("epoch"))
 
     @property
     def weights(self) -> Path:
@@ -241,7 +253,10 @@ class RunFolder:
 
     def end(self, status: str, *, weights: bool = True) -> None:
         """Record how the run ended, and whether its weights are in the folder."""
-        outcome = {"status": status} if weights else {"status": status, "weights": False}
+        # One that ends again, since its weights were lost, may have lost a record as well.
+        recorded = (line["epoch"] for line in _lines(self.path / "epochs.jsonl"))
+        outcome: Record = {"status": status, "epochs": max([_ended(self.path) or 0, *recorded])}
+        outcome |= {} if weights else {"weights": False}
         storage.write(self.path / "outcome.json", _json(outcome).encode())
 
     def read(self) -> Run:
@@ -280,6 +295,7 @@ def load_run(folder: Path | str) -> Run:
             _status(folder),
             tuple(_lines(folder / "epochs.jsonl")),
             _optional(folder / "budget.json").get("seconds"),
+            _ended(folder),
         )
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
@@ -320,6 +336,10 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
 def _status(folder: Path) -> str:
     status = _optional(folder / "outcome.json").get("status")
     return status if status in _STATUSES else "unfinished"
+
+
+def _ended(folder: Path) -> int | None:
+    return _optional(folder / "outcome.json").get("epochs") or None
 
 
 def _optional(path: Path) -> Record:

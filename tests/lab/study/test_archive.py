@@ -45,6 +45,16 @@ def test_status_budget_and_layers_come_back(tmp_path):
     assert first.sessions()[0]["hardware"]["threads"] == 2
 
 
+def test_a_run_that_lost_its_last_record_does_not_come_back_as_finished(tmp_path):
+    run = written(study_in(tmp_path).cells[-1].config, 0.5)
+    lines = (run.folder / "epochs.jsonl").read_bytes().splitlines(keepends=True)
+    (run.folder / "epochs.jsonl").write_bytes(b"".join(lines[:-1]))
+    path = tmp_path / "records.jsonl"
+    path.write_text(pack([load_run(run.folder)]))
+    (again,) = unpack(path, tmp_path / "again")
+    assert (again.status, again.scores) == ("unfinished", {})
+
+
 def test_every_epochs_layers_are_kept_where_asked(tmp_path):
     runs = unpack(packed(tmp_path, layers=True), tmp_path / "again")
     assert {row["epoch"] for row in runs[0].layers()} == {1, 2}

@@ -142,7 +142,7 @@ def test_everything_is_plain_json_and_the_same_for_the_same_seed(ranked):
     [
         (1.0, "Q ranks these networks (SROCC 0.95"),
         (-1.0, "Q ranks these networks backwards (SROCC -0.95"),
-        (0.0, "no correlation of Q and accuracy, since all first values are the same"),
+        (0.0, "no correlation of Q and accuracy, since the first of the two is the same for all"),
     ],
     ids=["ranks", "backwards", "constant"],
 )

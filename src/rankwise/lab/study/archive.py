@@ -52,7 +52,7 @@ def _packed(run: Run, *, every: bool) -> Record:
     return {
         "name": run.config.name,
         "config": {k: v for k, v in run.config.identity().items() if v is not None},
-        "status": run.status,
+        "status": run.status if run.is_whole else "unfinished",
         "budget": run.budget,
         "epochs": [_epoch(record) for record in run.epochs],
         "sessions": _starts(run),

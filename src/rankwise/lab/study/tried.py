@@ -72,7 +72,7 @@ def tried(labels: Labels, cell: Cell, runs: Sequence[Run | None]) -> Tried:
         tuple(
             Candidate(
                 {name: getattr(config, name) for name in cell.tuned},
-                _score(run, score),
+                None if run is None else run.scores.get(score),
                 "missing" if run is None else run.status,
                 config == winner,
             )
@@ -80,9 +80,3 @@ def tried(labels: Labels, cell: Cell, runs: Sequence[Run | None]) -> Tried:
         ),
         tuple(resolved(config).name for config in cell.candidates),
     )
-
-
-def _score(run: Run | None, score: str) -> float | None:
-    if run is None or run.status != "finished":
-        return None
-    return run.last.get("test", {}).get(score)

@@ -52,7 +52,7 @@ def best(cell: Cell, runs: Sequence[Run]) -> Config:
 
 
 def _badness(run: Run, score: str) -> tuple[bool, float]:
-    value = run.last.get("test", {}).get(score) if run.status == "finished" else None
+    value = run.scores.get(score)
     if value is None:
         return True, 0.0
     return False, value if is_falling(score) else -value

@@ -57,7 +57,7 @@ def _network(folder: Path) -> Network | LeftOut:
         run = load_run(folder)
     except (RunError, OSError) as error:
         return LeftOut(folder.name, f"its records can't be read: {error}")
-    accuracy = run.last.get("test", {}).get("accuracy")
+    accuracy = run.scores.get("accuracy")
     if run.status != "finished":
         return LeftOut(folder.name, f"the run is {run.status}")
     if accuracy is None:
