@@ -76,7 +76,7 @@ class Run:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is over and its last epoch's record is there, which another can't stand for."""
+        """Whether it is over and the record of its last epoch is there; no other stands for it."""
         return self.status in _STATUSES and self.ended in (None, self.last.get("epoch"))
 
     @property
