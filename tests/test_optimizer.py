@@ -95,6 +95,14 @@ def test_beta_follows_the_number_of_epochs_unless_it_is_given():
     assert betas == [0.98, rankwise.beta_for(20), 0.5]
 
 
+def test_beta_need_not_follow_where_a_cosine_does():
+    options = {"epochs": 20, "variant": "annealed"}
+    optimizer = RMSGD(network().parameters(), **options)
+    other = rankwise.StableRankLR(torch.optim.SGD(network().parameters(), lr=0.1), **options)
+    assert optimizer.defaults["beta"] == other.beta == 0.98
+    assert RMSGD(network().parameters(), beta=0.5, **options).defaults["beta"] == 0.5
+
+
 def test_a_state_from_before_an_option_was_there_is_loaded():
     net = network()
     optimizer = RMSGD(net.named_parameters())

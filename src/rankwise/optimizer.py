@@ -57,10 +57,11 @@ class RMSGD(Optimizer):
         lr: η(0), the rate that every layer starts with.
         momentum: α.
         beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
-            the paper's 0.98, which is for about 250 epochs, where `epochs` are not given.
+            the paper's 0.98, which is for about 250 epochs, where `epochs` are not given, and for
+            "annealed", where it is how much of the gains an epoch leaves.
         zeta: ζ, what a gain in stable rank is worth.
         floor: The least rate; None for a hundredth of `lr`.
-        epochs: How many epochs will be trained: β is chosen by it, and "annealed" ends with it.
+        epochs: How many epochs will be trained: β is chosen by it, or "annealed" ends with it.
         dampening: As in torch.optim.SGD.
         weight_decay: As in torch.optim.SGD.
         nesterov: As in torch.optim.SGD.
@@ -137,7 +138,7 @@ class RMSGD(Optimizer):
             "differentiable": differentiable,
             "foreach": foreach,
             "fused": fused,
-            "beta": chosen_beta(beta, epochs),
+            "beta": chosen_beta(beta, epochs, variant),
             "zeta": zeta,
             "floor": floor,
             "epochs": epochs,

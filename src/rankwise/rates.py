@@ -111,11 +111,14 @@ def beta_for(epochs: int) -> float:
     return float(_BETA ** (_EPOCHS / epochs))
 
 
-def chosen_beta(beta: float | None, epochs: int | None) -> float:
-    """β as it was given, or the one for the epochs, or the paper's."""
+def chosen_beta(beta: float | None, epochs: int | None, variant: str) -> float:
+    """β as it was given, or the one for the epochs, or the paper's.
+
+    Where a cosine ends the rates β need not, and gains are better kept: the paper's for any length.
+    """
     if beta is not None:
         return beta
-    return _BETA if epochs is None else beta_for(epochs)
+    return _BETA if epochs is None or variant == "annealed" else beta_for(epochs)
 
 
 def chosen_power(p: float | None, variant: str) -> float:

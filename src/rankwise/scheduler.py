@@ -39,11 +39,11 @@ class StableRankLR(LRScheduler):
     Args:
         optimizer: Any optimizer of torch's kind.
         beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
-            0.98 where `epochs` are not given.
+            0.98 where `epochs` are not given, and for "annealed".
         zeta: ζ, what a gain in stable rank is worth.
         floor: The least rate, as a share of the first one.
         reference: η_ref, the first rate at which this is the paper's rule.
-        epochs: How many epochs will be trained: β is chosen by it, and "annealed" ends with it.
+        epochs: How many epochs will be trained: β is chosen by it, or "annealed" ends with it.
         variant: "paper", or "annealed" as in `RMSGD`.
         gain: "absolute" or "relative", as in `RMSGD`.
         p: The power in the stable rank.
@@ -88,7 +88,7 @@ class StableRankLR(LRScheduler):
         share: bool = True,
         last_epoch: int = -1,
     ) -> None:
-        self.beta = chosen_beta(beta, epochs)
+        self.beta = chosen_beta(beta, epochs, variant)
         self.zeta, self.floor, self.reference = zeta, floor, reference
         self.epochs, self.variant, self.gain, self.p = epochs, variant, gain, p
         self.steps_per_epoch = steps_per_epoch

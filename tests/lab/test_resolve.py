@@ -89,6 +89,7 @@ def test_beta_follows_the_number_of_epochs(optimizer):
     assert found == [rankwise.beta_for(15), pytest.approx(0.98)]
     assert resolved(Config(optimizer=optimizer, budget="10m")).beta == 0.98
     assert resolved(Config(optimizer=optimizer, epochs=15, beta=0.5)).beta == 0.5
+    assert resolved(Config(optimizer=optimizer, epochs=15, rule="annealed")).beta == 0.98
 
 
 @pytest.mark.parametrize(

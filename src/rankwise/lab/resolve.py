@@ -129,7 +129,8 @@ def _rule(full: Config, beta: float | None) -> dict[str, Any]:
         "p": 1.0 if released else 2.0,
     }
     found: dict[str, Any] = {name: own[name] for name in own if getattr(full, name) is None}
-    if beta is None and full.epochs is not None and kind_of(full.network) in _FOLLOWING:
+    follows = full.rule != "annealed" and kind_of(full.network) in _FOLLOWING
+    if beta is None and full.epochs is not None and follows:
         found["beta"] = rankwise.beta_for(full.epochs)
     return found
 
