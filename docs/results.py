@@ -14,18 +14,14 @@ import argparse
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean, median
-from typing import Any
+
+from results_tables import by_length, by_option, by_rate, pooled, ranking, summary, times
 
 from rankwise.lab import load_runs
-from rankwise.lab.compare import Comparison
-from rankwise.lab.records import Run
-from rankwise.lab.scores import score_text
 from rankwise.lab.study import Findings, findings, pack, read_study, to_markdown, unpack
 from rankwise.lab.study.gather import gather
-from rankwise.lab.study.paired import paired
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "studies" / "cpu"
@@ -33,7 +29,6 @@ RECORDS = ROOT / "studies" / "records"
 PAGE = Path(__file__).with_name("results.md")
 WORDS = Path(__file__).with_name("results_words.md")
 WITH_LAYERS = ("evolution",)  # whose figures need the layers of every epoch
-REFERENCE = "SGD, cosine"
 
 
 def write_records(runs: Path) -> None:
@@ -57,7 +52,11 @@ def page(pictures: Path | None = None) -> str:
             for name in SECTIONS
             if (RECORDS / f"{name}.jsonl").exists()
         }
-        parts += [_section(SECTIONS[name](one), words.get(name, "")) for name, one in found.items()]
+        sections = {n: _section(SECTIONS[n](one), words.get(n, "")) for n, one in found.items()}
+        options = [name for name in ("annealed", "annealed_vgg") if name in found]
+        if options:
+            sections[options[-1]] += "\n\n" + pooled([found[name] for name in options])
+        parts += sections.values()
         if pictures is not None and "evolution" in found:
             _draw(found["evolution"], pictures)
     parts += [
@@ -86,133 +85,6 @@ def _section(text: str, words: str) -> str:
     return "\n\n".join(part for part in (head, words, body.strip()) if part)
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
-    """Cells as Markdown; the first row is the head."""
-    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *body])
-
-
-def summary(found: Sequence[Findings]) -> str:
-    """Every method's place on each task of Table 1a, the best mean place first."""
-    places: dict[str, list[int]] = {}
-    tasks = []
-    for one in found:
-        for task in one.table.tasks:
-            tasks.append(f"{task.network} {task.label}")
-            scored = [entry.found.setting for entry in one.table.column(task)]
-            for place, setting in enumerate(scored, 1):
-                places.setdefault(setting, []).append(place)
-    whole = {setting: found for setting, found in places.items() if len(found) == len(tasks)}
-    rows = [
-        [setting, *map(str, found), f"{fmean(found):.1f}"]
-        for setting, found in sorted(whole.items(), key=lambda item: fmean(item[1]))
-    ]
-    head = ["place of", *tasks, "mean"]
-    text = f"Places of {len(places)} methods by mean test accuracy, each with its own tuned rate:"
-    return f"## Table 1a in short\n\n{text}\n\n{table([head, *rows])}"
-
-
-def by_rate(found: Findings) -> str:
-    """First rates in rows, methods in columns, and where the annealed rule differs from SGD."""
-    parts = [f"## {found.title}", found.about, _state(found)]
-    for task in found.table.tasks:
-        cells: dict[tuple[str, float], Comparison] = {}
-        for (setting, of), entry in found.table.entries.items():
-            if of == task:
-                rate = entry.found.runs[0].config.lr or 0.0
-                cells[setting.rpartition(" lr=")[0], rate] = entry.found
-        methods = list(dict.fromkeys(method for method, _ in cells))
-        rates = sorted({rate for _, rate in cells})
-        head = ["first rate", *methods, f"annealed − {REFERENCE} [95 %]"]
-        rows = [
-            [f"{rate:g}", *(_cell(cells.get((m, rate))) for m in methods), _gain(cells, rate)]
-            for rate in rates
-        ]
-        parts += [f"**{task.label}** (test accuracy)", table([head, *rows])]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _cell(one: Comparison | None) -> str:
-    return f"{score_text(one.values, one.score)} (n = {len(one.values)})" if one else "–"
-
-
-def _gain(cells: dict[tuple[str, float], Comparison], rate: float) -> str:
-    first, second = (cells.get((method, rate)) for method in ("RMSGD, annealed", REFERENCE))
-    if first is None or second is None:
-        return "–"
-    return _difference(first, second)
-
-
-def _difference(first: Comparison, second: Comparison) -> str:
-    test = paired(_by_seed(first), _by_seed(second))
-    if test.difference is None or test.low is None or test.high is None or test.p is None:
-        return "–"
-    text = f"{100 * test.difference:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
-    return f"{text}, p = {test.p:.2g}, {test.n} seeds"
-
-
-def _by_seed(one: Comparison) -> dict[int, float]:
-    return dict(zip((run.config.seed for run in one.finished), one.values, strict=True))
-
-
-def by_length(found: Findings) -> str:
-    """A table of β for each number of epochs, with the share of the first rate that it leaves."""
-    parts = [f"## {found.title}", found.about, _state(found)]
-    lengths: dict[int, dict[float, Comparison]] = {}
-    for entry in found.table.entries.values():
-        config = entry.found.runs[0].config
-        lengths.setdefault(config.epochs or 0, {})[config.beta or 0.0] = entry.found
-    rows = [
-        [str(epochs), f"{beta:g}", f"{beta**epochs:.1%}", _cell(cells[beta]), _lead(cells, beta)]
-        for epochs, cells in sorted(lengths.items())
-        for beta in sorted(cells)
-    ]
-    head = ["epochs", "β", "left of the first rate", "test accuracy", "− the smallest β [95 %]"]
-    return "\n\n".join([*parts, table([head, *rows])])
-
-
-def _lead(cells: dict[float, Comparison], beta: float) -> str:
-    return "" if beta == min(cells) else _difference(cells[beta], cells[min(cells)])
-
-
-def _state(found: Findings) -> str:
-    machines = "; ".join(found.machines)
-    left = f" {found.missing} of {found.asked} runs are still to be done." if found.missing else ""
-    return f"{machines}.{left}"
-
-
-def times(found: Findings) -> str:
-    """Seconds of an epoch, without its tests, and the probe's part of it."""
-    rows = []
-    for (setting, _), entry in found.table.entries.items():
-        runs = entry.found.finished
-        steps = [_seconds(run, "data", "step") for run in runs]
-        rows.append((setting, steps, median(_seconds(run, "probe") for run in runs)))
-    sgd = next(median(steps) for setting, steps, _ in rows if setting == REFERENCE)
-    head = ["optimizer", "s an epoch", "runs", "÷ SGD", "probe, s an epoch", "probe's share"]
-    lines = [
-        [
-            name,
-            f"{median(steps):.2f}",
-            f"{min(steps):.2f} … {max(steps):.2f}",
-            f"{median(steps) / sgd:.2f}",
-            f"{probe:.3f}",
-            f"{probe / median(steps):.1%}",
-        ]
-        for name, steps, probe in sorted(rows, key=lambda row: median(row[1]))
-    ]
-    n = max(len(steps) for _, steps, _ in rows)
-    text = (
-        f"Data and steps, without tests; the median of {n} runs, their range, the first epoch left "
-        "out. All runs are probed for their records, but only RMSGD needs it."
-    )
-    return "\n\n".join([f"## {found.title}", _state(found), text, table([head, *lines])])
-
-
-def _seconds(run: Run, *clocks: str) -> float:
-    return median(sum(record["seconds"][c] for c in clocks) for record in run.epochs[1:])
-
-
 def evolution(found: Findings) -> str:
     """The table, and what the rates and ranks of RMSGD's layers did."""
     figures = "\n\n".join(f"![{text}]({name})" for name, text in FIGURES.items())
@@ -227,39 +99,6 @@ def _draw(found: Findings, folder: Path) -> None:
         chart.save(str(folder / name), scale_factor=2)
 
 
-def ranking(found: dict[str, Any]) -> str:
-    """What `rankwise study correlate` found: the verdict, and every score on every family."""
-    count = sum(family["networks"] for family in found["families"])
-    verdict, *more = found["verdict"]
-    parts = [f"## How scores rank {count} networks: `{found['source']}`", f"**{verdict}**", *more]
-    for kind, text in (("accuracy", "test accuracy"), ("gap", "generalisation gap")):
-        families = [family for family in found["families"] if family[kind]]
-        if families:
-            head = f"SROCC with {text} [95 %], p adjusted by Holm:"
-            parts += [head, _scores(families, kind, found["scores"])]
-    parts += [f"{family['name']}: {family['words']}" for family in found["families"]]
-    return "\n\n".join(parts)
-
-
-def _scores(families: Sequence[dict[str, Any]], kind: str, formulas: dict[str, str]) -> str:
-    heads = [f"{f['name']} (n = {f['networks']}, {f['groups']} groups)" for f in families]
-    names = [ranked["name"] for ranked in families[0][kind]]
-    rows = [
-        [f"{name}: {formulas[name]}", *(_coefficient(f[kind][place]) for f in families)]
-        for place, name in enumerate(names)
-    ]
-    return table([["score", *heads], *rows])
-
-
-def _coefficient(ranked: dict[str, Any]) -> str:
-    one = ranked["srocc"]
-    if one["value"] is None:
-        return "–"
-    interval = "" if one["low"] is None else f" [{one['low']:.2f}, {one['high']:.2f}]"
-    p = "" if ranked["adjusted"] is None else f", p = {ranked['adjusted']:.2g}"
-    return f"{one['value']:.2f}{interval}{p}"
-
-
 FIGURES = {
     "evolution-rates.png": "Rates of RMSGD's layers over epochs",
     "evolution-stable-rank.png": "Stable rank of RMSGD's layers over epochs",
@@ -270,7 +109,8 @@ SECTIONS: dict[str, Callable[[Findings], str]] = {
     "table_1b": to_markdown,
     "rates": by_rate,
     "rates_vgg": by_rate,
-    "annealed": to_markdown,
+    "annealed": by_option,
+    "annealed_vgg": by_option,
     "beta_epochs": by_length,
     "beta": to_markdown,
     "batch_sizes": to_markdown,

@@ -46,7 +46,7 @@ class Config:
         None, 'Instead of epochs, a time: "10m", or "wall clock of 250 SGD epochs".'
     )
     lr: float | None = _option(None, "The learning rate, or the one to start with.")
-    beta: float | None = _option(None, "RMSGD's β; without it one that suits the epochs.")
+    beta: float | None = _option(None, "RMSGD's β; without it one that suits epochs and rule.")
     rule: str | None = _option(None, "RMSGD's rule for rates: paper, annealed or released.")
     zeta: float | None = _option(None, "RMSGD's ζ: what a gain in stable rank is worth.")
     floor: float | None = _option(None, "RMSGD's least rate.")

@@ -1,6 +1,6 @@
 """docs/results.md is what `make results` makes of the committed records."""
 
-import importlib.util
+import importlib
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,10 @@ pytest.importorskip("lightning_fabric")
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.fixture(scope="module")
-def results():
-    spec = importlib.util.spec_from_file_location("results", DOCS / "results.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def results(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module("results")
 
 
 def test_the_page_follows_from_the_records(results):
