@@ -168,6 +168,15 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     assert multiprocessing.active_children() == []
 
 
+def test_a_worker_with_nothing_left_to_do_ends_by_itself(tmp_path):
+    crew = LocalCrew(jobs=1).work([tiny(tmp_path)])
+    next(crew)
+    worker = child()
+    assert [type(event) for event in crew] == [Ended]
+    # By a signal it would be -15, and what its libraries hold would be warned of as leaked.
+    assert worker.exitcode == 0
+
+
 def test_a_supervisor_that_is_killed_leaves_no_worker_behind(tmp_path):
     config = tiny(tmp_path, **LONG)
     code = (

@@ -82,7 +82,7 @@ class LocalCrew:
                     else:
                         yield task.end(answer)
         finally:
-            stop(workers)
+            stop(workers, busy)
 
     def _environment(self, number: int) -> dict[str, str]:
         """What a worker finds: its share of the cores, and one CUDA device where there are any."""

@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -22,6 +22,7 @@ from rankwise.lab.train import StoppedError, train
 
 __all__ = ["Lost", "Over", "Refused", "Warned", "Worker", "heard", "stop"]
 
+_PATIENCE = 10  # seconds for a worker without work to end
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")  # Windows has none
 
 
@@ -157,15 +158,20 @@ def heard(workers: Iterable[Worker]) -> list[Worker]:
     return list(dict.fromkeys(ready))
 
 
-def stop(workers: Iterable[Worker]) -> None:
+def stop(workers: Iterable[Worker], busy: Container[Worker]) -> None:
     """End all of them: runs are saved first. Whatever interrupts that ends them at once."""
     workers = list(workers)
     processes = [worker.process for worker in workers if worker.process is not None]
     try:
-        for process in processes:
-            process.terminate()
         for worker in workers:
             worker.hang_up()
+            if worker.process is not None and worker in busy:
+                worker.process.terminate()
+        # Who has nothing to do goes home by himself: a signal would cut off his tidying up.
+        for worker in workers:
+            if worker.process is not None and worker not in busy:
+                worker.process.join(_PATIENCE)
+                worker.process.terminate()
         for process in processes:
             process.join()
     except BaseException:
