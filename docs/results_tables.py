@@ -15,6 +15,7 @@ from rankwise.lab.study import Findings
 from rankwise.lab.study.paired import Paired, paired
 
 REFERENCE = "SGD, cosine"
+ANNEALED = "RMSGD, annealed"
 PLAIN = "as it is"  # the annealed rule without any option
 
 Cells = dict[tuple[str, float], Comparison]  # by method and first rate
@@ -58,8 +59,20 @@ def by_rate(found: Findings) -> str:
             [f"{rate:g}", *(_cell(cells.get((m, rate))) for m in methods), _gain(cells, rate)]
             for rate in rates
         ]
-        parts += [f"**{task.label}** (test accuracy)", table([head, *rows])]
+        parts += [f"**{task.label}** (test accuracy)", table([head, *rows]), _at_best(cells)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _at_best(cells: Cells) -> str:
+    """The annealed rule and SGD, each at the rate that suits it."""
+    (a, first), (b, second) = (
+        max(((r, c) for (m, r), c in cells.items() if m == of), key=lambda pair: pair[1].mean or 0)
+        for of in (ANNEALED, REFERENCE)
+    )
+    return (
+        f"Each at its best rate, picked by these scores: annealed at {a:g} − {REFERENCE} at {b:g}: "
+        f"{_difference(first, second)}."
+    )
 
 
 def _by_method_and_rate(found: Findings, task: Task) -> Cells:
@@ -126,7 +139,7 @@ def _cell(one: Comparison | None) -> str:
 
 
 def _gain(cells: Cells, rate: float) -> str:
-    first, second = (cells.get((method, rate)) for method in ("RMSGD, annealed", REFERENCE))
+    first, second = (cells.get((method, rate)) for method in (ANNEALED, REFERENCE))
     if first is None or second is None:
         return "–"
     return _difference(first, second)
@@ -140,7 +153,7 @@ def _points(test: Paired) -> str:
     if test.difference is None or test.low is None or test.high is None or test.p is None:
         return "–"
     text = f"{100 * test.difference:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
-    return f"{text}, p = {test.p:.2g}, {test.n} pairs"
+    return f"{text.replace('-', '−')}, p = {test.p:.2g}, {test.n} pairs"
 
 
 def _by_seed(one: Comparison) -> dict[int, float]:
