@@ -10,8 +10,9 @@ TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python
 
 .PHONY: demo test check format bench pictures results clean
 
+# On one thread: images this small gain nothing from a second, which waits long on a busy machine.
 demo: $(READY_TO_RUN)
-	$(BIN)/python examples/demo.py
+	OMP_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(TEST)
