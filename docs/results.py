@@ -14,10 +14,10 @@ import argparse
 import json
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from results_tables import by_length, by_option, by_rate, pooled, ranking, summary, times
+from results_tables import by_length, by_option, by_rate, next_beta, pooled, ranking, summary, times
 
 from rankwise.lab import load_runs
 from rankwise.lab.study import Findings, findings, pack, read_study, to_markdown, unpack
@@ -53,9 +53,9 @@ def page(pictures: Path | None = None) -> str:
             if (RECORDS / f"{name}.jsonl").exists()
         }
         sections = {n: _section(SECTIONS[n](one), words.get(n, "")) for n, one in found.items()}
-        options = [name for name in ("annealed", "annealed_vgg") if name in found]
-        if options:
-            sections[options[-1]] += "\n\n" + pooled([found[name] for name in options])
+        for together, names in POOLED.items():
+            if found.keys() >= set(names):
+                sections[names[-1]] += "\n\n" + together([found[name] for name in names])
         parts += sections.values()
         if pictures is not None and "evolution" in found:
             _draw(found["evolution"], pictures)
@@ -112,6 +112,7 @@ SECTIONS: dict[str, Callable[[Findings], str]] = {
     "annealed": by_option,
     "annealed_vgg": by_option,
     "beta_epochs": by_length,
+    "beta_epochs_vgg": by_length,
     "beta": to_markdown,
     "batch_sizes": to_markdown,
     "imagenet_batches": to_markdown,
@@ -120,6 +121,11 @@ SECTIONS: dict[str, Callable[[Findings], str]] = {
     "wgan": to_markdown,
     "epoch_times": times,
     "evolution": evolution,
+}
+# What is said of two studies together stands below the second.
+POOLED: dict[Callable[[Sequence[Findings]], str], tuple[str, ...]] = {
+    pooled: ("annealed", "annealed_vgg"),
+    next_beta: ("beta_epochs", "beta_epochs_vgg"),
 }
 
 

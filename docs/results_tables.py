@@ -117,11 +117,7 @@ def pooled(found: Sequence[Findings]) -> str:
                 key = (option.partition(" 0.0")[0], kind)
                 own = _by_seed(compared).items()
                 gaps.setdefault(key, []).extend(v - plain[seed] for seed, v in own if seed in plain)
-    tests = {
-        key: paired(dict(enumerate(g)), dict.fromkeys(range(len(g)), 0.0))
-        for key, g in gaps.items()
-        if key[0] != PLAIN
-    }
+    tests = {key: _against_zero(own) for key, own in gaps.items() if key[0] != PLAIN}
     adjusted = holm([test.p for test in tests.values()])
     rows = [
         [option, kind, _points(test), "–" if p is None else f"{p:.2g}"]
@@ -163,17 +159,38 @@ def _by_seed(one: Comparison) -> dict[int, float]:
 def by_length(found: Findings) -> str:
     """A table of β for each number of epochs, with the share of the first rate that it leaves."""
     parts = [f"## {found.title}", found.about, _state(found)]
-    lengths: dict[int, dict[float, Comparison]] = {}
-    for entry in found.table.entries.values():
-        config = entry.found.runs[0].config
-        lengths.setdefault(config.epochs or 0, {})[config.beta or 0.0] = entry.found
     rows = [
         [str(epochs), f"{beta:g}", f"{beta**epochs:.1%}", _cell(cells[beta]), _lead(cells, beta)]
-        for epochs, cells in sorted(lengths.items())
+        for epochs, cells in sorted(_by_length(found).items())
         for beta in sorted(cells)
     ]
     head = ["epochs", "β", "left of the first rate", "test accuracy", "− the smallest β [95 %]"]
     return "\n\n".join([*parts, table([head, *rows])])
+
+
+def _by_length(found: Findings) -> dict[int, dict[float, Comparison]]:
+    lengths: dict[int, dict[float, Comparison]] = {}
+    for entry in found.table.entries.values():
+        config = entry.found.runs[0].config
+        lengths.setdefault(config.epochs or 0, {})[config.beta or 0.0] = entry.found
+    return lengths
+
+
+def next_beta(found: Sequence[Findings]) -> str:
+    """How the second smallest β differs from the smallest, over all lengths and networks."""
+    gaps: list[float] = []
+    for lengths in map(_by_length, found):
+        for cells in lengths.values():
+            least, second, *_ = (_by_seed(cells[beta]) for beta in sorted(cells))
+            gaps += [value - least[seed] for seed, value in second.items() if seed in least]
+    return (
+        "The second β of each length − the first, over all lengths and networks: "
+        f"{_points(_against_zero(gaps))}."
+    )
+
+
+def _against_zero(gaps: Sequence[float]) -> Paired:
+    return paired(dict(enumerate(gaps)), dict.fromkeys(range(len(gaps)), 0.0))
 
 
 def _lead(cells: dict[float, Comparison], beta: float) -> str:

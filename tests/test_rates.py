@@ -174,6 +174,15 @@ class TestBetaFor:
     def test_every_budget_leaves_as_much_of_the_first_rate(self, epochs):
         assert rankwise.beta_for(epochs) ** epochs == pytest.approx(0.98**250)
 
+    @pytest.mark.parametrize(("epochs", "left"), [(1, 0.05), (20, 0.05), (250, 0.98**250), (3, 1)])
+    def test_as_much_is_left_as_was_asked_for(self, epochs, left):
+        assert rankwise.beta_for(epochs, left=left) ** epochs == pytest.approx(left)
+
+    @pytest.mark.parametrize("left", [0, -0.1, 1.5, float("nan"), True, "0.05"])
+    def test_no_share_is_refused(self, left):
+        with pytest.raises(rankwise.ArgumentError, match="left above 0"):
+            rankwise.beta_for(20, left=left)
+
     @pytest.mark.parametrize("epochs", [0, -1, 2.5, True, "10", None])
     def test_no_epochs_are_refused(self, epochs):
         with pytest.raises(rankwise.ArgumentError, match="epochs"):
