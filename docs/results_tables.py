@@ -111,11 +111,11 @@ def pooled(found: Sequence[Findings]) -> str:
             cells = _by_method_and_rate(one, task)
             good = max(rate for _, rate in cells)
             for (option, rate), compared in cells.items():
-                plain = _by_seed(cells[PLAIN, rate])
+                plain = cells[PLAIN, rate].by_seed
                 kind = "good" if rate == good else "far too small"
                 # The floor is another number on each network, and another option for that.
                 key = (option.partition(" 0.0")[0], kind)
-                own = _by_seed(compared).items()
+                own = compared.by_seed.items()
                 gaps.setdefault(key, []).extend(v - plain[seed] for seed, v in own if seed in plain)
     tests = {key: _against_zero(own) for key, own in gaps.items() if key[0] != PLAIN}
     adjusted = holm([test.p for test in tests.values()])
@@ -142,7 +142,7 @@ def _gain(cells: Cells, rate: float) -> str:
 
 
 def _difference(first: Comparison, second: Comparison) -> str:
-    return _points(paired(_by_seed(first), _by_seed(second)))
+    return _points(paired(first.by_seed, second.by_seed))
 
 
 def _points(test: Paired) -> str:
@@ -150,10 +150,6 @@ def _points(test: Paired) -> str:
         return "–"
     text = f"{100 * test.difference:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
     return f"{text.replace('-', '−')}, p = {test.p:.2g}, {test.n} pairs"
-
-
-def _by_seed(one: Comparison) -> dict[int, float]:
-    return dict(zip((run.config.seed for run in one.finished), one.values, strict=True))
 
 
 def by_length(found: Findings) -> str:
@@ -181,7 +177,7 @@ def next_beta(found: Sequence[Findings]) -> str:
     gaps: list[float] = []
     for lengths in map(_by_length, found):
         for cells in lengths.values():
-            least, second, *_ = (_by_seed(cells[beta]) for beta in sorted(cells))
+            least, second, *_ = (cells[beta].by_seed for beta in sorted(cells))
             gaps += [value - least[seed] for seed, value in second.items() if seed in least]
     return (
         "The second β of each length − the first, over all lengths and networks: "

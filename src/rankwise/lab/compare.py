@@ -45,6 +45,11 @@ class Comparison:
         return tuple(run for run in self.runs if _is_scored(run, self.score))
 
     @property
+    def by_seed(self) -> dict[int, float]:
+        """The values by their trials' seeds, for comparing settings pair by pair."""
+        return {run.config.seed: v for run, v in zip(self.finished, self.values, strict=True)}
+
+    @property
     def unscored(self) -> int:
         """How many finished without a score: it is beyond all numbers, or its record was lost."""
         return sum(run.status == "finished" for run in self.runs) - len(self.values)

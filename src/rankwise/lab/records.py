@@ -197,9 +197,10 @@ class RunFolder:
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, and its weights are there, or were meant to be left out."""
-        kept = _optional(self.path / "outcome.json").get("weights", True)
+        outcome = _optional(self.path / "outcome.json")
+        kept = outcome.get("weights", True)
         there = not kept or (self.path / "weights.safetensors").is_file()
-        return _status(self.path) in _STATUSES and there
+        return _status(outcome) in _STATUSES and there
 
     @property
     def was_begun(self) -> bool:
@@ -254,8 +255,9 @@ class RunFolder:
     def end(self, status: str, *, weights: bool = True) -> None:
         """Record how the run ended, and whether its weights are in the folder."""
         # One that ends again, since its weights were lost, may have lost a record as well.
+        before = _optional(self.path / "outcome.json").get("epochs") or 0
         recorded = (line["epoch"] for line in _lines(self.path / "epochs.jsonl"))
-        outcome: Record = {"status": status, "epochs": max([_ended(self.path) or 0, *recorded])}
+        outcome: Record = {"status": status, "epochs": max([before, *recorded])}
         outcome |= {} if weights else {"weights": False}
         storage.write(self.path / "outcome.json", _json(outcome).encode())
 
@@ -289,13 +291,14 @@ def load_run(folder: Path | str) -> Run:
         raise RunError(f"{folder} is not a run: it has no config.json.")
     try:
         config = from_mapping(json.loads((folder / "config.json").read_bytes()), str(folder))
+        outcome = _optional(folder / "outcome.json")
         return Run(
             folder,
             config,
-            _status(folder),
+            _status(outcome),
             tuple(_lines(folder / "epochs.jsonl")),
             _optional(folder / "budget.json").get("seconds"),
-            _ended(folder),
+            outcome.get("epochs") or None,
         )
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
@@ -333,13 +336,9 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _status(folder: Path) -> str:
-    status = _optional(folder / "outcome.json").get("status")
+def _status(outcome: Record) -> str:
+    status = outcome.get("status")
     return status if status in _STATUSES else "unfinished"
-
-
-def _ended(folder: Path) -> int | None:
-    return _optional(folder / "outcome.json").get("epochs") or None
 
 
 def _optional(path: Path) -> Record:

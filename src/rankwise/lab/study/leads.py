@@ -87,11 +87,7 @@ def _scored(table: StudyTable, task: Task) -> list[Comparison]:
 
 
 def _lead(task: Task, first: Comparison, second: Comparison) -> Lead:
-    return Lead(task, first, second, paired(_by_seed(first), _by_seed(second)))
-
-
-def _by_seed(found: Comparison) -> dict[int, float]:
-    return {run.config.seed: v for run, v in zip(found.finished, found.values, strict=True)}
+    return Lead(task, first, second, paired(first.by_seed, second.by_seed))
 
 
 def _adjusted(found: Iterable[Lead]) -> tuple[Lead, ...]:

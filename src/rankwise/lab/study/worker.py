@@ -162,17 +162,18 @@ def stop(workers: Iterable[Worker], busy: Container[Worker]) -> None:
     """End all of them: runs are saved first. Whatever interrupts that ends them at once."""
     workers = list(workers)
     processes = [worker.process for worker in workers if worker.process is not None]
+    idle = [worker.process for worker in workers if worker not in busy]
     try:
         for worker in workers:
             worker.hang_up()
-            if worker.process is not None and worker in busy:
-                worker.process.terminate()
-        # Who has nothing to do goes home by himself: a signal would cut off his tidying up.
-        for worker in workers:
-            if worker.process is not None and worker not in busy:
-                worker.process.join(_PATIENCE)
-                worker.process.terminate()
         for process in processes:
+            # Who has nothing to do ends by himself: a signal would cut off his tidying up.
+            if process not in idle:
+                process.terminate()
+        for process in processes:
+            if process in idle:
+                process.join(_PATIENCE)
+                process.terminate()
             process.join()
     except BaseException:
         for process in processes:
