@@ -11,8 +11,8 @@ import torch
 
 from benchmarks.timing import table
 from rankwise import condition, stable_rank
-from rankwise.evbmf import evbmf
-from rankwise.spectrum import exact_spectrum, fast_spectrum
+from rankwise.numerics.evbmf import evbmf
+from rankwise.numerics.spectrum import exact_spectrum, fast_spectrum
 
 _SHAPES = ((64, 576), (128, 128), (96, 400), (300, 900))
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import rankwise
 from benchmarks.networks import weights
 from benchmarks.timing import best_of, table, threads
-from rankwise.unfold import plan, unfold
+from rankwise.numerics.unfold import plan, unfold
 
 
 def run() -> str:

@@ -20,8 +20,8 @@ from pathlib import Path
 from results_tables import by_length, by_option, by_rate, next_beta, pooled, ranking, summary, times
 
 from rankwise.lab import load_runs
-from rankwise.lab.study import Findings, findings, pack, read_study, to_markdown, unpack
-from rankwise.lab.study.gather import gather
+from rankwise.study import Findings, findings, pack, read_study, to_markdown, unpack
+from rankwise.study.gather import gather
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "studies" / "cpu"

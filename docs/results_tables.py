@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from rankwise.lab.columns import Task
-from rankwise.lab.compare import Comparison
-from rankwise.lab.permutation import holm
 from rankwise.lab.records import Run
 from rankwise.lab.scores import score_text
-from rankwise.lab.study import Findings
-from rankwise.lab.study.paired import Paired, paired
+from rankwise.study import Findings
+from rankwise.study.columns import Task
+from rankwise.study.compare import Comparison
+from rankwise.study.paired import Paired, paired
+from rankwise.study.permutation import holm
 
 REFERENCE = "SGD, cosine"
 ANNEALED = "RMSGD, annealed"

@@ -51,7 +51,7 @@ def main() -> None:
     """Writes the pages and takes their pictures."""
     from benchmarks.real import checkpoint
 
-    from rankwise.report import write_report
+    from rankwise.reports import write_report
 
     os.chdir(ROOT)  # so that the pages show short paths
     if not RUNS.is_dir():

@@ -21,7 +21,7 @@ from rankwise.lab import (
     train_trials,
 )
 from rankwise.lab.live import Live
-from rankwise.report import write_report
+from rankwise.reports import write_report
 
 OUT = Path("demo")
 SETTING = Config(network="resnet8", width=2, batch_size=32, epochs=12, out=str(OUT / "runs"))

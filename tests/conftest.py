@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+from tests import SHARED
 
 
 @pytest.fixture

@@ -1,39 +1,49 @@
-"""rankwise: see what every layer of a network has learned, from its weights alone."""
+"""rankwise: see what every layer of a network has learned, from its weights alone.
 
-from rankwise.changes import LayerChange
-from rankwise.diff import ProbeDiff
-from rankwise.errors import (
-    ArgumentError,
-    CheckpointError,
-    ExchangeError,
-    MissingExtraError,
-    NotFiniteError,
-    ProbeMismatchError,
-    RankwiseError,
-    TargetError,
-    UnknownLayerError,
-    UnsafeFileError,
-)
-from rankwise.evbmf import LowRank, evbmf, low_rank
-from rankwise.explain import explain
-from rankwise.layers import layer_groups
-from rankwise.metrics import (
-    condition,
-    effective_rank,
-    network_quality,
-    quality,
-    stable_rank,
-    theorem_rate_bound,
-)
-from rankwise.optimizer import RMSGD
-from rankwise.probe import probe
-from rankwise.probe_result import Probe
-from rankwise.rates import beta_for
-from rankwise.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
-from rankwise.scheduler import StableRankLR
-from rankwise.spectrum import singular_values
-from rankwise.survey import Progress
-from rankwise.unfold import Unfolding, kind_of, plan, unfold
+Names are imported when they are first used, so that `rankwise --help` and `import rankwise.errors`
+do not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankwise.api import probe
+    from rankwise.errors import (
+        ArgumentError,
+        CheckpointError,
+        ExchangeError,
+        MissingExtraError,
+        NotFiniteError,
+        ProbeMismatchError,
+        RankwiseError,
+        TargetError,
+        UnknownLayerError,
+        UnsafeFileError,
+    )
+    from rankwise.numerics.evbmf import LowRank, evbmf, low_rank
+    from rankwise.numerics.metrics import (
+        condition,
+        effective_rank,
+        network_quality,
+        quality,
+        stable_rank,
+        theorem_rate_bound,
+    )
+    from rankwise.numerics.spectrum import singular_values
+    from rankwise.numerics.unfold import Unfolding, kind_of, plan, unfold
+    from rankwise.optim.param_groups import layer_groups
+    from rankwise.optim.rates import beta_for
+    from rankwise.optim.rmsgd import RMSGD
+    from rankwise.optim.stable_rank_lr import StableRankLR
+    from rankwise.probes.changes import LayerChange
+    from rankwise.probes.diff import ProbeDiff
+    from rankwise.probes.explain import explain
+    from rankwise.probes.probe_result import Probe
+    from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
+    from rankwise.probes.survey import Progress
 
 __all__ = [  # noqa: RUF022 - RMSGD is no constant
     "ArgumentError",
@@ -78,3 +88,54 @@ __all__ = [  # noqa: RUF022 - RMSGD is no constant
 ]
 
 __version__ = "0.1.0"
+
+# Where each public name is defined.
+_MODULES = {
+    "api": ("probe",),
+    "errors": (
+        "ArgumentError",
+        "CheckpointError",
+        "ExchangeError",
+        "MissingExtraError",
+        "NotFiniteError",
+        "ProbeMismatchError",
+        "RankwiseError",
+        "TargetError",
+        "UnknownLayerError",
+        "UnsafeFileError",
+    ),
+    "numerics.evbmf": ("LowRank", "evbmf", "low_rank"),
+    "numerics.metrics": (
+        "condition",
+        "effective_rank",
+        "network_quality",
+        "quality",
+        "stable_rank",
+        "theorem_rate_bound",
+    ),
+    "numerics.spectrum": ("singular_values",),
+    "numerics.unfold": ("Unfolding", "kind_of", "plan", "unfold"),
+    "optim.param_groups": ("layer_groups",),
+    "optim.rates": ("beta_for",),
+    "optim.rmsgd": ("RMSGD",),
+    "optim.stable_rank_lr": ("StableRankLR",),
+    "probes.changes": ("LayerChange",),
+    "probes.diff": ("ProbeDiff",),
+    "probes.explain": ("explain",),
+    "probes.probe_result": ("Probe",),
+    "probes.results": ("LayerMetrics", "LayerSpectrum", "ModeMetrics", "Status"),
+    "probes.survey": ("Progress",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'rankwise' has no attribute {name!r}")
+    value = getattr(import_module(f"rankwise.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

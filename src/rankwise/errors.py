@@ -4,10 +4,13 @@ RankwiseError
 ├── ArgumentError            (also a ValueError) an argument out of its range
 ├── CheckpointError          a file or mapping that can't be read as weights
 │   └── UnsafeFileError      reading it would run code, or leave its folder
+├── ConfigError              an option of a run or a study that is unknown or out of its range
+├── DataError                a data set that is missing or can't be read
 ├── ExchangeError            another process did not answer
 ├── MissingExtraError        an optional package is needed for this
 ├── NotFiniteError           a matrix with NaN or infinity in it
 ├── ProbeMismatchError       two probes that have nothing to compare
+├── RunError                 a run that can't be read, written or continued
 ├── TargetError              (also a TypeError) a thing that holds no weights
 └── UnknownLayerError        (also a KeyError) a name that no layer has
 """
@@ -15,11 +18,14 @@ RankwiseError
 __all__ = [
     "ArgumentError",
     "CheckpointError",
+    "ConfigError",
+    "DataError",
     "ExchangeError",
     "MissingExtraError",
     "NotFiniteError",
     "ProbeMismatchError",
     "RankwiseError",
+    "RunError",
     "TargetError",
     "UnknownLayerError",
     "UnsafeFileError",
@@ -57,7 +63,7 @@ class CheckpointError(RankwiseError):
 
     Example:
         >>> import rankwise
-        >>> issubclass(rankwise.CheckpointError, rankwise.RankwiseError)
+        >>> issubclass(rankwise.CheckpointError, RankwiseError)
         True
     """
 
@@ -70,6 +76,14 @@ class UnsafeFileError(CheckpointError):
         >>> issubclass(rankwise.UnsafeFileError, rankwise.CheckpointError)
         True
     """
+
+
+class ConfigError(RankwiseError, ValueError):
+    """An option is unknown or out of its range; the message says what was expected."""
+
+
+class DataError(RankwiseError):
+    """A data set is missing or broken; the message says where to put it or what is wrong."""
 
 
 class ExchangeError(RankwiseError, RuntimeError):
@@ -117,9 +131,13 @@ class ProbeMismatchError(RankwiseError):
 
     Example:
         >>> import rankwise
-        >>> issubclass(rankwise.ProbeMismatchError, rankwise.RankwiseError)
+        >>> issubclass(rankwise.ProbeMismatchError, RankwiseError)
         True
     """
+
+
+class RunError(RankwiseError):
+    """A run can't be started or can't go on; the message says what is safe and what to do."""
 
 
 class TargetError(RankwiseError, TypeError):

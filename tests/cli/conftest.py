@@ -9,8 +9,8 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
+from rankwise.api import probe
 from rankwise.cli import app
-from rankwise.probe import probe
 
 HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
 

@@ -13,8 +13,8 @@ from rankwise.cli.diff import DIFF_EXAMPLES
 from rankwise.cli.explain import EXPLAIN_EXAMPLES
 from rankwise.cli.guard import exit_code
 from rankwise.cli.probe import PROBE_EXAMPLES
-from rankwise.probe_result import is_saved_probe
-from rankwise.survey import Progress
+from rankwise.probes.probe_result import is_saved_probe
+from rankwise.probes.survey import Progress
 
 
 def python(*arguments, **options):

@@ -16,8 +16,8 @@ from rankwise.cli.guard import Guarded
 from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
 from rankwise.lab.records import RunFolder
 from rankwise.lab.resolve import resolved
-from rankwise.lab.study.grid import read_study
-from rankwise.lab.zoo.scores import SCORES
+from rankwise.study.grid import read_study
+from rankwise.study.zoo.scores import SCORES
 
 HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
 

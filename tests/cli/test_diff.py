@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from rankwise.probe import probe
+from rankwise.api import probe
 
 
 @pytest.fixture

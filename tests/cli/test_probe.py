@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rankwise.show.columns import display_width
+from rankwise._table import display_width
 
 EVERY = 7
 

@@ -20,8 +20,8 @@ from rankwise.cli.study.live import StudyLive, format_event, format_time
 from rankwise.cli.study.run import RUN_EXAMPLES, run
 from rankwise.cli.study.status import STATUS_EXAMPLES, status
 from rankwise.lab.records import RunFolder
-from rankwise.lab.study.events import Began, Ended, Failed
-from rankwise.lab.study.progress import StudyProgress
+from rankwise.study.events import Began, Ended, Failed
+from rankwise.study.progress import StudyProgress
 
 app = typer.Typer(cls=Guarded, add_completion=False, rich_markup_mode=None)
 app.command(epilog=RUN_EXAMPLES)(run)

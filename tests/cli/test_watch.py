@@ -17,7 +17,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from rankwise.cli.watch import WATCH_EXAMPLES
-from rankwise.report.watch import listening
+from rankwise.reports.watch import listening
 
 
 @pytest.fixture

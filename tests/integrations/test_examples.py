@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests import ROOT
+
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "tensorboard", "transformers"])

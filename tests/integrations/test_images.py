@@ -189,7 +189,7 @@ def test_drawing_leaves_the_random_numbers_of_training_alone(train):
     [("altair", "altair"), ("vl_convert", "vl-convert-python"), ("PIL", "pillow")],
 )
 def test_what_is_missing_is_said_before_training(module, package, monkeypatch):
-    monkeypatch.delitem(sys.modules, "rankwise.figures", raising=False)
+    monkeypatch.delitem(sys.modules, "rankwise.charts", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError) as caught:
         History()

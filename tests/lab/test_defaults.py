@@ -1,7 +1,7 @@
 import pytest
 
+from rankwise.errors import ConfigError
 from rankwise.lab.defaults import Defaults, defaults_for
-from rankwise.lab.errors import ConfigError
 from rankwise.lab.optimizers import NAMES
 from rankwise.lab.schedules import SCHEDULES
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from torch import nn
 
+from rankwise.errors import ConfigError
 from rankwise.lab.data.sets import MemorySplit
-from rankwise.lab.errors import ConfigError
 from rankwise.lab.frechet import frechet_distance, inception_features, trained_features
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.line_search import SLS, armijo
 
 DECAY = 0.1

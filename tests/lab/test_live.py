@@ -5,13 +5,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from runs import epoch, written
 
 import rankwise
 from rankwise.lab import Config
 from rankwise.lab.budget import Budget
 from rankwise.lab.live import Live, Silent, format_epoch
 from rankwise.lab.resolve import resolved
+from tests.lab.runs import epoch, written
 
 rich_console = pytest.importorskip("rich.console")
 

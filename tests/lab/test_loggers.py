@@ -4,11 +4,11 @@ import csv
 import sys
 
 import pytest
-from runs import LAYERS, epoch
 
 import rankwise
 from rankwise.lab import Config
 from rankwise.lab.loggers import log_epoch, loggers_for
+from tests.lab.runs import LAYERS, epoch
 
 pytest.importorskip("lightning_fabric")
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.optimizers import NAMES, build
 
 LR, DECAY, MOMENTUM, BETA2 = 0.01, 0.05, 0.8, 0.999

@@ -2,13 +2,13 @@
 
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 
 from rankwise.lab.config import from_mapping
+from tests import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "lab.md").read_text(encoding="utf-8")
 
 

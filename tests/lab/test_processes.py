@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from processes import SMALL, finish, only_run, several
 from safetensors.torch import load_file
 
 from rankwise.lab import load_run
+from tests.lab.processes import SMALL, finish, only_run, several
 
 # In float64 what is left of a difference is rounding, not chaos that has grown out of it.
 PRECISE = {"precision": "64", "epochs": 2}

@@ -5,13 +5,13 @@ import math
 import sys
 
 import pytest
-from runs import LAYERS, epoch, written
 
 import rankwise
 from rankwise.lab import Config, RunError, load_run, load_runs
 from rankwise.lab.checks import is_epoch
 from rankwise.lab.records import RunFolder
 from rankwise.lab.resolve import resolved
+from tests.lab.runs import LAYERS, epoch, written
 
 
 def test_a_run_reads_back_as_it_was_written(tmp_path):
@@ -358,7 +358,7 @@ def test_a_run_draws_its_figures(tmp_path):
 
 def test_without_altair_it_says_what_to_install(tmp_path, monkeypatch):
     run = written(tmp_path, [epoch(1)]).read()
-    for name in [name for name in sys.modules if name.startswith("rankwise.figures")]:
+    for name in [name for name in sys.modules if name.startswith("rankwise.charts")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[report\]'"):

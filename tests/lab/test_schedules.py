@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.optimizers import build
 from rankwise.lab.schedules import SCHEDULES, apply, factor
 

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 import torch
-from processes import SMALL, Child, contents, finish, only_run, wait_for
 
 from rankwise.lab import load_run
 from rankwise.lab.storage import latest_state
+from tests.lab.processes import SMALL, Child, contents, finish, only_run, wait_for
 
 KILLS = 20
 

@@ -1,26 +1,13 @@
 """Batch normalisation over what several processes hold is that over the whole batch."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.sync_norm import share_statistics
-
-HERE = Path(__file__).parent
-
-
-def launch(*arguments, **options):
-    """That of the library's distributed tests."""
-    spec = importlib.util.spec_from_file_location("launch", HERE.parent / "distributed/launch.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.launch(*arguments, **options)
-
+from tests.optim.distributed.launch import launch
 
 # What is normalised: its shape without the batch, how many samples each process has, and how.
 CASES = {

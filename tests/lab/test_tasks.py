@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from small import TINY, images
 
 from rankwise.lab import Config, ConfigError
 from rankwise.lab import job as jobs
@@ -13,6 +12,7 @@ from rankwise.lab.data.sets import FileSplit
 from rankwise.lab.devices import launched
 from rankwise.lab.resolve import resolved
 from rankwise.lab.tasks.task import Place
+from tests.lab.small import TINY, images
 
 pytest.importorskip("lightning_fabric")
 

@@ -8,7 +8,6 @@ import signal
 
 import pytest
 import torch
-from small import TINY, Watching, bits, images, trained
 
 import rankwise
 from rankwise.lab import (
@@ -24,6 +23,7 @@ from rankwise.lab import (
 from rankwise.lab import job as jobs
 from rankwise.lab.optimizers import NAMES
 from rankwise.lab.storage import save_state
+from tests.lab.small import TINY, Watching, bits, images, trained
 
 pytest.importorskip("lightning_fabric")
 pytest.importorskip("sklearn")

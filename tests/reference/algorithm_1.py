@@ -1,12 +1,8 @@
 """The paper's Algorithm 1 written plainly from METHOD §1–5: slow, literal, in float64."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-from evbmf_reference import reference_evbmf
+from tests.reference.evbmf_reference import reference_evbmf
 
 
 class Algorithm1:

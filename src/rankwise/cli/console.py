@@ -12,7 +12,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rankwise.show.columns import Cell
+    from rankwise._table import Cell
 
 __all__ = ["print_lines", "print_text", "stderr_console", "stdout_console", "table_width"]
 

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
+from rankwise._table import wrap
 from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
 from rankwise.cli.loading import ProbeOptions, load
 from rankwise.cli.output import STDOUT, check_targets, write
-from rankwise.diff import ProbeDiff
 from rankwise.errors import ArgumentError
-from rankwise.probe_result import Probe, is_saved_probe
-from rankwise.show.changes import DIFF_SORTS, change_lines, format_verdict
-from rankwise.show.columns import wrap
-from rankwise.show.table import check_view
+from rankwise.probes.diff import ProbeDiff
+from rankwise.probes.probe_result import Probe, is_saved_probe
+from rankwise.probes.show.changes import DIFF_SORTS, change_lines, format_verdict
+from rankwise.probes.show.table import check_view
 
 __all__ = ["DIFF_EXAMPLES", "diff"]
 

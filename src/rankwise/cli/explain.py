@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rankwise.cli.console import stdout_console, table_width
-from rankwise.explain import explain as explanation
+from rankwise.probes.explain import explain as explanation
 
 __all__ = ["EXPLAIN_EXAMPLES", "explain"]
 

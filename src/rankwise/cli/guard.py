@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from rankwise._text import printable
 from rankwise.errors import RankwiseError
-from rankwise.files.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
+from rankwise.api import probe
 from rankwise.cli.progress import ProgressBar
 from rankwise.errors import ArgumentError
-from rankwise.probe import probe
-from rankwise.probe_result import Probe, is_saved_probe
+from rankwise.probes.probe_result import Probe, is_saved_probe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rankwise.unfold import Modes
+    from rankwise.numerics.unfold import Modes
 
 __all__ = ["ProbeOptions", "load"]
 

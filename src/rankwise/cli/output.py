@@ -10,15 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankwise.atomic import check_not_input, write_bytes
+from rankwise._io import check_not_input, write_bytes
+from rankwise._text import printable
 from rankwise.errors import ArgumentError, MissingExtraError
-from rankwise.files.printable import printable
-from rankwise.results import LayerMetrics
+from rankwise.probes.results import LayerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rankwise.probe_result import Probe
+    from rankwise.probes.probe_result import Probe
 
 __all__ = ["STDOUT", "check_parquet", "check_targets", "format_csv", "parquet_bytes", "write"]
 

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rankwise._table import wrap
+from rankwise._text import printable
 from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
 from rankwise.cli.guard import BELOW
 from rankwise.cli.loading import ProbeOptions, load
@@ -21,11 +23,9 @@ from rankwise.cli.output import (
     write,
 )
 from rankwise.errors import ArgumentError
-from rankwise.files.printable import printable
-from rankwise.probe_result import Probe
-from rankwise.results import LayerMetrics
-from rankwise.show.columns import wrap
-from rankwise.show.table import (
+from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import LayerMetrics
+from rankwise.probes.show.table import (
     SORTS,
     check_view,
     format_skipped,

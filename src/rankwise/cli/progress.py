@@ -13,14 +13,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from rankwise._table import shorten
+from rankwise._text import printable
 from rankwise.cli.console import stderr_console
-from rankwise.files.printable import printable
-from rankwise.show.columns import shorten
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rankwise.survey import Progress as Step
+    from rankwise.probes.survey import Progress as Step
 
 __all__ = ["ProgressBar"]
 

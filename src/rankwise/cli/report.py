@@ -14,7 +14,7 @@ from rankwise.cli.loading import ProbeOptions, load
 from rankwise.cli.options import Exclude, Exponent, Include, Key
 from rankwise.cli.output import STDOUT, check_targets, write
 from rankwise.errors import ArgumentError
-from rankwise.probe_result import Probe, is_saved_probe
+from rankwise.probes.probe_result import Probe, is_saved_probe
 
 __all__ = ["REPORT_EXAMPLES", "report"]
 
@@ -61,9 +61,9 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write one self-contained page about a checkpoint, several, a run or a study."""
-    from rankwise.report.build import build_page  # noqa: PLC0415 - an extra, and slow to import
-    from rankwise.report.html import page_bytes  # noqa: PLC0415
-    from rankwise.report.images import write_images  # noqa: PLC0415
+    from rankwise.reports.build import build_page  # noqa: PLC0415 - an extra, and slow to import
+    from rankwise.reports.html import page_bytes  # noqa: PLC0415
+    from rankwise.reports.images import write_images  # noqa: PLC0415
 
     check_targets([out], paths)
     if show and out == STDOUT:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rankwise import lab
+from rankwise import lab, study
 from rankwise.cli.console import print_text, stderr_console, stdout_console
 from rankwise.errors import ArgumentError
 from rankwise.lab.config import Config, from_mapping, read_toml
@@ -124,8 +124,8 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
         raise typer.Exit(128 + stopped.signal) from None
     if _is_first():
         console = stdout_console()
-        print_text(console, lab.layer_table(runs[-1]))
-        print_text(console, lab.comparison_table(lab.compare(runs)))
+        print_text(console, study.layer_table(runs[-1]))
+        print_text(console, study.comparison_table(study.compare(runs)))
 
 
 def _is_first() -> bool:

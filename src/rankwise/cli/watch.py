@@ -12,7 +12,7 @@ from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.lab.records import is_run
 
 if TYPE_CHECKING:
-    from rankwise.report.watch.listening import Watcher
+    from rankwise.reports.watch.listening import Watcher
 
 __all__ = ["WATCH_EXAMPLES", "watch"]
 
@@ -77,7 +77,7 @@ def _check_folder(folder: Path) -> None:
 
 def _watcher(folder: Path, host: str, port: int, token: str | None) -> Watcher:
     try:
-        from rankwise.report.watch.listening import Watcher  # noqa: PLC0415
+        from rankwise.reports.watch.listening import Watcher  # noqa: PLC0415
     except MissingExtraError:
         raise
     except ImportError as error:

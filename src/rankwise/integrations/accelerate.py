@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankwise.errors import MissingExtraError, TargetError
 from rankwise.integrations.figures import unwrapped
-from rankwise.optimizer import RMSGD
+from rankwise.optim.rmsgd import RMSGD
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankwise.optimizer import RMSGD
-from rankwise.scheduler import StableRankLR
+from rankwise.optim.rmsgd import RMSGD
+from rankwise.optim.stable_rank_lr import StableRankLR
 
 __all__ = ["Source", "figures", "unwrapped"]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankwise.errors import MissingExtraError, TargetError
-from rankwise.group_state import rate_of
 from rankwise.integrations.figures import Source, unwrapped
-from rankwise.layers import weights_in
-from rankwise.optimizer import RMSGD
-from rankwise.probe_result import Probe
-from rankwise.results import Status
+from rankwise.optim.group_state import rate_of
+from rankwise.optim.param_groups import weights_in
+from rankwise.optim.rmsgd import RMSGD
+from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rankwise.figures.style import Figure
+    from rankwise.charts.style import Figure
 
 __all__ = ["History", "check_images", "pixels", "png"]
 
@@ -87,11 +87,11 @@ class History:
         self._records = [*earlier, record]
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for every layer of every epoch, for the functions of `rankwise.figures.evolution`.
+        """A row for every layer of every epoch, for the functions of `rankwise.charts.evolution`.
 
         Where there are more than 100 epochs it is 100 of them, the first and the last included.
         """
-        from rankwise.figures.run_rows import layer_rows  # noqa: PLC0415 - optional
+        from rankwise.charts.run_rows import layer_rows  # noqa: PLC0415 - optional
 
         columns = ("name", "rate", *METRICS)
         return layer_rows(
@@ -106,8 +106,8 @@ class History:
         Returns:
             Altair charts: "layers", "rates" and "quality"; none before the first epoch.
         """
-        from rankwise.figures.evolution import rate_figure  # noqa: PLC0415 - optional
-        from rankwise.figures.heat_map import heat_map  # noqa: PLC0415
+        from rankwise.charts.evolution import rate_figure  # noqa: PLC0415 - optional
+        from rankwise.charts.heat_map import heat_map  # noqa: PLC0415
 
         found: dict[str, Figure] = {}
         if self._probe is not None and self._probe.probed:
@@ -170,7 +170,7 @@ def pixels(figure: Figure) -> NDArray[np.uint8]:
 
 def check_images() -> None:
     """Raises MissingExtraError if figures can't be drawn as images here."""
-    import rankwise.figures  # noqa: F401, PLC0415 - says itself what is missing
+    import rankwise.charts  # noqa: F401, PLC0415 - says itself what is missing
 
     for module, package in (("vl_convert", "vl-convert-python"), ("PIL", "pillow")):
         if find_spec(module) is None:

@@ -10,8 +10,8 @@ import torch
 from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.integrations.figures import Source, figures, unwrapped
 from rankwise.integrations.images import History, check_images, pixels
-from rankwise.optimizer import RMSGD
-from rankwise.probe_result import Probe
+from rankwise.optim.rmsgd import RMSGD
+from rankwise.probes.probe_result import Probe
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -10,9 +10,9 @@ from torch.optim.lr_scheduler import ConstantLR, LinearLR
 
 from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.integrations.figures import figures, unwrapped
-from rankwise.layers import layer_groups
-from rankwise.optimizer import RMSGD
-from rankwise.probe_result import Probe
+from rankwise.optim.param_groups import layer_groups
+from rankwise.optim.rmsgd import RMSGD
+from rankwise.probes.probe_result import Probe
 
 try:
     import accelerate  # noqa: F401 - without it transformers has a Trainer that can't be made

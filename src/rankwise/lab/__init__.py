@@ -1,22 +1,17 @@
 """The lab: the paper's networks, data, optimizers and training, for its experiments and yours."""
 
-from rankwise.lab.compare import Comparison, compare, comparison_table, layer_table
+from rankwise.errors import ConfigError, DataError, RunError
 from rankwise.lab.config import Config
-from rankwise.lab.errors import ConfigError, DataError, RunError
 from rankwise.lab.records import Run, load_run, load_runs
 from rankwise.lab.train import StoppedError, train, train_trials
 
 __all__ = [
-    "Comparison",
     "Config",
     "ConfigError",
     "DataError",
     "Run",
     "RunError",
     "StoppedError",
-    "compare",
-    "comparison_table",
-    "layer_table",
     "load_run",
     "load_runs",
     "train",

@@ -17,7 +17,7 @@ from types import ModuleType, NoneType
 from typing import Any, get_args, get_type_hints
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 
 __all__ = ["Config", "from_mapping", "read_toml"]
 

@@ -10,7 +10,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 
 __all__ = ["RANKED", "Defaults", "Kind", "defaults_for"]
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import rankwise
+from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
-from rankwise.lab.errors import ConfigError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everyone calls it
 from torch import Tensor, nn
 
+from rankwise.errors import ConfigError
 from rankwise.lab.data.sets import MemorySplit
-from rankwise.lab.errors import ConfigError
 from rankwise.lab.networks.shapes import Shape
 from rankwise.lab.networks.small_resnet import resnet8
 from rankwise.lab.seeds import generator_for, seed_for

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from filelock import FileLock, Timeout
 
-from rankwise.lab.errors import RunError
+from rankwise.errors import RunError
 from rankwise.lab.records import RunFolder
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rankwise.errors import ConfigError, RunError
 from rankwise.lab import optimizers, schedules
 from rankwise.lab.budget import Budget
 from rankwise.lab.config import Config
@@ -20,7 +21,6 @@ from rankwise.lab.data import find, is_text
 from rankwise.lab.data.sets import TextSet
 from rankwise.lab.data.subset import subset
 from rankwise.lab.devices import largest, mean
-from rankwise.lab.errors import ConfigError, RunError
 from rankwise.lab.networks import suited
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.optimizers import Method

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.line_search import SLS
 
 __all__ = ["NAMES", "Method", "build"]

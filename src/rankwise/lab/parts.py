@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from rankwise.lab.errors import RunError
+from rankwise.errors import RunError
 from rankwise.lab.optimizers import Method
 
 __all__ = ["load_part", "save_part", "whole_weights"]

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rankwise
+from rankwise.errors import RunError
 from rankwise.lab import storage
 from rankwise.lab.checks import CHECKS
 from rankwise.lab.config import Config, from_mapping
-from rankwise.lab.errors import RunError
 from rankwise.lab.scores import main_score
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Run:
         >>> load_run("no/such/run")
         Traceback (most recent call last):
         ...
-        rankwise.lab.errors.RunError: no/such/run is not a run: it has no config.json.
+        rankwise.errors.RunError: no/such/run is not a run: it has no config.json.
     """
 
     folder: Path
@@ -123,7 +123,7 @@ class Run:
             >>> run = load_run("runs/resnet20-digits-rmsgd-1a2b3c4d-seed0")  # doctest: +SKIP
             >>> run.plot_progress("loss").save("loss.svg")  # doctest: +SKIP
         """
-        from rankwise.figures import progress, run_rows  # noqa: PLC0415
+        from rankwise.charts import progress, run_rows  # noqa: PLC0415
 
         wanted = main_score(self.epochs) if score is None else score
         return progress.progress_figure(run_rows.epoch_rows(self.epochs), wanted, across=across)
@@ -137,7 +137,7 @@ class Run:
         Example:
             >>> run.plot_heat_map("rate").save("rates.png")  # doctest: +SKIP
         """
-        from rankwise.figures import heat_map, run_rows  # noqa: PLC0415
+        from rankwise.charts import heat_map, run_rows  # noqa: PLC0415
 
         return heat_map.heat_map(run_rows.layer_rows(self.layers()), metric)
 
@@ -147,7 +147,7 @@ class Run:
         Example:
             >>> run.plot_rates().save("rates.pdf")  # doctest: +SKIP
         """
-        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+        from rankwise.charts import evolution, run_rows  # noqa: PLC0415
 
         return evolution.rate_figure(run_rows.layer_rows(self.layers()))
 
@@ -157,7 +157,7 @@ class Run:
         Example:
             >>> run.plot_trajectories().save("paths.svg")  # doctest: +SKIP
         """
-        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+        from rankwise.charts import evolution, run_rows  # noqa: PLC0415
 
         return evolution.trajectory_figure(run_rows.layer_rows(self.layers()))
 
@@ -167,7 +167,7 @@ class Run:
         Example:
             >>> run.plot_quality().save("quality.svg")  # doctest: +SKIP
         """
-        from rankwise.figures import evolution, run_rows  # noqa: PLC0415
+        from rankwise.charts import evolution, run_rows  # noqa: PLC0415
 
         return evolution.quality_figure(run_rows.quality_rows(self.epochs))
 
@@ -177,7 +177,7 @@ class Run:
         Example:
             >>> run.plot_time().save("time.svg")  # doctest: +SKIP
         """
-        from rankwise.figures import progress, run_rows  # noqa: PLC0415
+        from rankwise.charts import progress, run_rows  # noqa: PLC0415
 
         return progress.time_figure(run_rows.time_rows(self.epochs))
 

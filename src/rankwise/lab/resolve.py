@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 import rankwise
+from rankwise.errors import ConfigError
 from rankwise.lab.budget import parse_budget
 from rankwise.lab.config import Config
 from rankwise.lab.defaults import RANKED, Kind, defaults_for
 from rankwise.lab.devices import PRECISIONS, STRATEGIES
-from rankwise.lab.errors import ConfigError
 from rankwise.lab.loggers import LOGGERS
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.schedules import SCHEDULES

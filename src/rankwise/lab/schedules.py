@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 from torch.optim import Optimizer
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 
 __all__ = ["SCHEDULES", "apply", "factor"]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from rankwise.lab.errors import RunError
+from rankwise.errors import RunError
 
 __all__ = ["append_line", "forget_after", "guarded", "latest_state", "save_state", "write"]
 

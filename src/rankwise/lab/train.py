@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rankwise.errors import RunError
 from rankwise.lab import storage
 from rankwise.lab.budget import Budget, parse_budget
 from rankwise.lab.config import Config
 from rankwise.lab.devices import keep_memory, largest, launched, set_threads
 from rankwise.lab.environment import session
-from rankwise.lab.errors import RunError
 from rankwise.lab.hold import held, understood
 from rankwise.lab.job import Job, job_for
 from rankwise.lab.live import Silent, Watch

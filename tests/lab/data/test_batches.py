@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rankwise.errors import ConfigError
 from rankwise.lab.data import batches
 from rankwise.lab.data.augment import Augmentation, normalised
 from rankwise.lab.data.memory import memory_set
 from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
-from rankwise.lab.errors import ConfigError
 
 CPU = torch.device("cpu")
 WHAT = Augmentation(padding=2, flip=True, cutout=4)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from rankwise.errors import DataError
 from rankwise.lab.data import cifar
-from rankwise.lab.errors import DataError
+from tests import SHARED
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
 NAMES10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 

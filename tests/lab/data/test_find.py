@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from rankwise.errors import ConfigError, DataError
 from rankwise.lab import data
 from rankwise.lab.data import find, text
 from rankwise.lab.data.places import Source, homes, read_all
 from rankwise.lab.data.sets import FileSplit, ImageSet, MemorySplit, TextSet
-from rankwise.lab.errors import ConfigError, DataError
 
 
 def test_digits_need_no_folder(tmp_path):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from PIL import Image
 
+from rankwise.errors import DataError
 from rankwise.lab.data import folder, pictures
 from rankwise.lab.data.sets import FileSplit, ImageSet, MemorySplit
-from rankwise.lab.errors import DataError
 
 
 def write(place: Path, count: int, *, red: int = 0, side: int = 8, first: int = 0) -> None:

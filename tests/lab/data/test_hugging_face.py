@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data import hugging_face, pictures
 from rankwise.lab.data.sets import FileSplit, MemorySplit
-from rankwise.lab.errors import DataError
+from tests import SHARED
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
 LABELS = datasets.ClassLabel(names=["cat", "dog"])
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
+from rankwise.errors import DataError
 from rankwise.lab.data import imagenet
 from rankwise.lab.data.sets import FileSplit
-from rankwise.lab.errors import DataError
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data import digits
 from rankwise.lab.data.memory import channel_statistics, memory_set, resized
 from rankwise.lab.data.sets import FileSplit, MemorySplit
-from rankwise.lab.errors import DataError
 
 
 def _split(count: int, *, size: int = 4, classes: int = 2) -> MemorySplit:

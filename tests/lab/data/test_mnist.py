@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from rankwise.errors import DataError
 from rankwise.lab.data import mnist
-from rankwise.lab.errors import DataError
 
 
 def _idx(*sizes: int, body: bytes, kind: int = 8) -> bytes:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data.parquet import find_columns, read_split
-from rankwise.lab.errors import DataError
 
 pa = pytest.importorskip("pyarrow")
 Image = pytest.importorskip("PIL.Image")

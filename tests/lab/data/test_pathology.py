@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
+from rankwise.errors import DataError
 from rankwise.lab.data import pathology
 from rankwise.lab.data.sets import MemorySplit
-from rankwise.lab.errors import DataError
 
 MHIST_HEADER = (
     "Image Name",

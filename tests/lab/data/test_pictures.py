@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data import pictures
 from rankwise.lab.data.sets import FileSplit, MemorySplit
-from rankwise.lab.errors import DataError
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:

@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rankwise.errors import ConfigError, DataError, RunError
 from rankwise.lab.data import batches, streaming
 from rankwise.lab.data.augment import Augmentation
 from rankwise.lab.data.pictures import FileList, Pictures, load_all
 from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
-from rankwise.lab.errors import ConfigError, DataError, RunError
 
 CPU = torch.device("cpu")
 FULL = Augmentation(padding=0, flip=True, cutout=4, resized=True)

@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rankwise.errors import ConfigError, DataError
 from rankwise.lab.data import text
-from rankwise.lab.errors import ConfigError, DataError
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+from tests import SHARED
 
 
 def spelled(words: tuple[str, ...], numbers: torch.Tensor) -> list[str]:

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from rankwise.errors import DataError
 from rankwise.lab.data import tiny_imagenet
 from rankwise.lab.data.sets import MemorySplit
-from rankwise.lab.errors import DataError
 
 
 @pytest.fixture

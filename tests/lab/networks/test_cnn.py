@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.networks import IMAGE_NETWORKS, Shape, build, suited
 from rankwise.lab.networks.densenet import DenseLayer
 from rankwise.lab.networks.efficientnet import StochasticDepth

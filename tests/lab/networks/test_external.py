@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 import rankwise
-from rankwise.lab.errors import ConfigError, RunError
+from rankwise.errors import ConfigError, RunError
 from rankwise.lab.networks import Shape, build
 
 SHAPE = Shape(classes=7)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.networks.gpt import GPT
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS, build_language
 from rankwise.lab.networks.lstm import LSTMLanguageModel

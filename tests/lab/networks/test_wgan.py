@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
 
 SIZES = pytest.mark.parametrize("size", [8, 32, 64])

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rankwise.files.printable import printable
-from rankwise.lab.study.archive import unpack
+from rankwise._text import printable
+from rankwise.study.archive import unpack
 
 __all__ = ["IMPORT_EXAMPLES", "bring"]
 

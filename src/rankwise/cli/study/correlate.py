@@ -20,13 +20,13 @@ from rankwise.cli.study.ranking_text import (
 )
 from rankwise.cli.study.source import readable_runs
 from rankwise.errors import ArgumentError
-from rankwise.lab.study.gather import gather
-from rankwise.lab.study.grid import read_study
-from rankwise.lab.zoo.networks import Columns, Zoo
-from rankwise.lab.zoo.rank import rank_networks
-from rankwise.lab.zoo.ranking import Ranking
-from rankwise.lab.zoo.runs import read_runs
-from rankwise.lab.zoo.table import read_table
+from rankwise.study.gather import gather
+from rankwise.study.grid import read_study
+from rankwise.study.zoo.networks import Columns, Zoo
+from rankwise.study.zoo.rank import rank_networks
+from rankwise.study.zoo.ranking import Ranking
+from rankwise.study.zoo.runs import read_runs
+from rankwise.study.zoo.table import read_table
 
 __all__ = ["CORRELATE_EXAMPLES", "correlate"]
 
@@ -124,8 +124,8 @@ def _study_runs(file: Path, runs: Path) -> Zoo:
 
 
 def _page(found: Ranking) -> bytes:
-    from rankwise.report.correlation import correlation_page  # noqa: PLC0415 - an extra, and slow
-    from rankwise.report.html import page_bytes  # noqa: PLC0415
+    from rankwise.reports.correlation import correlation_page  # noqa: PLC0415 - an extra, and slow
+    from rankwise.reports.html import page_bytes  # noqa: PLC0415
 
     return page_bytes(correlation_page(found))
 

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from rankwise.atomic import check_not_input, write_bytes
+from rankwise._io import check_not_input, write_bytes
+from rankwise._text import printable
 from rankwise.cli.study.options import RunsOrRecords, StudySource
 from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.errors import ArgumentError
-from rankwise.files.printable import printable
-from rankwise.lab.study.archive import pack
-from rankwise.lab.study.exchange import to_csv, to_json
-from rankwise.lab.study.findings import Findings
-from rankwise.lab.study.latex import to_latex
-from rankwise.lab.study.markdown import to_markdown
+from rankwise.study.archive import pack
+from rankwise.study.exchange import to_csv, to_json
+from rankwise.study.findings import Findings
+from rankwise.study.latex import to_latex
+from rankwise.study.markdown import to_markdown
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
 
@@ -66,8 +66,8 @@ def export(
 
 
 def _page(found: Findings, source: Path) -> bytes:
-    from rankwise.report.html import page_bytes  # noqa: PLC0415 - an extra, and slow to import
-    from rankwise.report.study.page import study_page  # noqa: PLC0415
+    from rankwise.reports.html import page_bytes  # noqa: PLC0415 - an extra, and slow to import
+    from rankwise.reports.study.page import study_page  # noqa: PLC0415
 
     title = printable(found.title or f"Study: {source.name}")
     return page_bytes(study_page(found.runs, title=title, study=found))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from rankwise.files.printable import printable
+from rankwise._table import shorten
+from rankwise._text import printable
 from rankwise.lab.scores import main_score, score_text
-from rankwise.lab.study.events import Began, Ended, Failed
-from rankwise.show.columns import shorten
+from rankwise.study.events import Began, Ended, Failed
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankwise.lab.records import Run
-    from rankwise.lab.study.events import Event
-    from rankwise.lab.study.progress import StudyProgress
+    from rankwise.study.events import Event
+    from rankwise.study.progress import StudyProgress
 
 __all__ = ["StudyLive", "format_event", "format_progress", "format_time"]
 
@@ -39,7 +39,7 @@ def format_progress(progress: StudyProgress) -> str:
     """How far a study is, in a line.
 
     Example:
-        >>> from rankwise.lab.study.progress import StudyProgress
+        >>> from rankwise.study.progress import StudyProgress
         >>> format_progress(StudyProgress(10, 14, 1, 2, 700.0))
         '24 runs: 10 done (1 diverged), 14 left (2 begun), about 12 min'
     """

@@ -7,13 +7,13 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from rankwise.files.printable import printable
-from rankwise.lab.correlation import Correlation
-from rankwise.lab.study.exchange import harmless
-from rankwise.lab.zoo.ranking import Family, Ranked, Ranking
-from rankwise.lab.zoo.scores import BASELINES, PROPOSED, SCORES
-from rankwise.lab.zoo.words import p_text, ranking_verdict, why_words
-from rankwise.show.columns import Cell, Column, align, wrap
+from rankwise._table import Cell, Column, align, wrap
+from rankwise._text import printable
+from rankwise.study.correlation import Correlation
+from rankwise.study.exchange import harmless
+from rankwise.study.zoo.ranking import Family, Ranked, Ranking
+from rankwise.study.zoo.scores import BASELINES, PROPOSED, SCORES
+from rankwise.study.zoo.words import p_text, ranking_verdict, why_words
 
 __all__ = ["family_lines", "format_csv", "format_json", "format_method", "format_verdict"]
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankwise import lab
+from rankwise._text import printable
 from rankwise.cli.console import stderr_console
 from rankwise.cli.study.live import StudyLive, format_progress
 from rankwise.cli.study.options import DataRoot, Out, StudyFile
 from rankwise.cli.study.source import told_warnings
 from rankwise.errors import ArgumentError
-from rankwise.files.printable import printable
-from rankwise.lab.study.grid import Study, read_study
-from rankwise.lab.study.local import LocalCrew
-from rankwise.lab.study.progress import Tally
-from rankwise.lab.study.run import StudyOutcome, run_study
+from rankwise.study.grid import Study, read_study
+from rankwise.study.local import LocalCrew
+from rankwise.study.progress import Tally
+from rankwise.study.run import StudyOutcome, run_study
 
 if TYPE_CHECKING:
-    from rankwise.lab.study.events import Crew
+    from rankwise.study.events import Crew
 
 __all__ = ["RUN_EXAMPLES", "run"]
 
@@ -92,7 +92,7 @@ def _crew(jobs: int | None, retries: int, ray: str | None) -> tuple[Crew, int]:
     if ray is None:
         crew = LocalCrew(jobs, retries)
         return crew, crew.jobs
-    from rankwise.lab.study.cluster import RayCrew  # noqa: PLC0415
+    from rankwise.study.cluster import RayCrew  # noqa: PLC0415
 
     return RayCrew(ray, retries=retries), 1
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import typer
 
-from rankwise.errors import ArgumentError
-from rankwise.files.printable import printable
-from rankwise.lab.errors import RunError
+from rankwise._text import printable
+from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
-from rankwise.lab.study.archive import unpack
-from rankwise.lab.study.findings import Findings, findings
-from rankwise.lab.study.grid import Study, read_study
+from rankwise.study.archive import unpack
+from rankwise.study.findings import Findings, findings
+from rankwise.study.grid import Study, read_study
 
 __all__ = ["found_in", "readable_runs", "say_what_is_missing", "told_warnings"]
 

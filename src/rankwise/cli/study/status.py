@@ -9,20 +9,20 @@ from typing import Annotated
 
 import typer
 
+from rankwise._table import Cell, Column, align
+from rankwise._text import printable
 from rankwise.cli.console import print_lines, stdout_console, table_width
 from rankwise.cli.study.live import format_progress
 from rankwise.cli.study.options import Out, StudyFile
 from rankwise.cli.study.source import told_warnings
-from rankwise.files.printable import printable
-from rankwise.lab.study.grid import Study, read_study
-from rankwise.lab.study.local import LocalCrew
-from rankwise.lab.study.progress import (
+from rankwise.study.grid import Study, read_study
+from rankwise.study.local import LocalCrew
+from rankwise.study.progress import (
     CellProgress,
     StudyProgress,
     cell_progress,
     study_progress,
 )
-from rankwise.show.columns import Cell, Column, align
 
 __all__ = ["STATUS_EXAMPLES", "status"]
 

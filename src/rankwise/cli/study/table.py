@@ -11,9 +11,9 @@ from rankwise.cli.console import stdout_console
 from rankwise.cli.study.options import RunsOrRecords, StudySource
 from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.cli.study.terminal import print_findings
-from rankwise.lab.study.exchange import to_csv, to_json
-from rankwise.lab.study.latex import to_latex
-from rankwise.lab.study.markdown import to_markdown
+from rankwise.study.exchange import to_csv, to_json
+from rankwise.study.latex import to_latex
+from rankwise.study.markdown import to_markdown
 
 __all__ = ["TABLE_EXAMPLES", "table"]
 

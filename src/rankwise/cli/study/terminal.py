@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankwise.lab.study.findings import Findings
-from rankwise.lab.study.layout import Cell, Sheet, legend, notes, safe, sheets
-from rankwise.show.columns import wrap
+from rankwise._table import wrap
+from rankwise.study.findings import Findings
+from rankwise.study.layout import Cell, Sheet, legend, notes, safe, sheets
 
 __all__ = ["print_findings"]
 

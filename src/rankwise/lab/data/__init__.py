@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from rankwise.errors import ConfigError
 from rankwise.lab.data import (
     cifar,
     digits,
@@ -21,7 +22,6 @@ from rankwise.lab.data import (
 )
 from rankwise.lab.data.memory import resized
 from rankwise.lab.data.sets import ImageSet, MemorySplit, TextSet
-from rankwise.lab.errors import ConfigError
 
 __all__ = ["NAMES", "PREFIXES", "find", "is_text", "remembering"]
 

@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rankwise.errors import ConfigError
 from rankwise.lab.data.augment import Augmentation, apply, draw, normalised
 from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
-from rankwise.lab.errors import ConfigError
 from rankwise.lab.seeds import generator_for
 
 __all__ = [

@@ -14,11 +14,11 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
+from rankwise.errors import DataError
 from rankwise.lab.data.memory import memory_set
 from rankwise.lab.data.parquet import find_columns, read_split
 from rankwise.lab.data.places import Source, first_existing, homes, missing, read_all
 from rankwise.lab.data.sets import ImageSet, MemorySplit
-from rankwise.lab.errors import DataError
 
 __all__ = ["read_cifar10", "read_cifar100"]
 

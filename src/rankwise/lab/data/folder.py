@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rankwise.errors import DataError
 from rankwise.lab.data.pictures import FileList, sampled_statistics, splits_of
 from rankwise.lab.data.sets import ImageSet
-from rankwise.lab.errors import DataError
 
 __all__ = ["EXTENSIONS", "Listing", "list_classes", "read"]
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data.pictures import Source, sampled_statistics, splits_of
 from rankwise.lab.data.sets import ImageSet
-from rankwise.lab.errors import DataError
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

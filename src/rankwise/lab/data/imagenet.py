@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
+from rankwise.errors import DataError
 from rankwise.lab.data.folder import Listing, list_classes
 from rankwise.lab.data.pictures import FileList, Pictures
 from rankwise.lab.data.places import first_existing, homes, missing
 from rankwise.lab.data.sets import FileSplit, ImageSet
-from rankwise.lab.errors import DataError
 
 __all__ = ["MEAN", "SIZE", "STD", "TEST_RESIZE", "read"]
 

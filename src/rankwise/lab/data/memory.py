@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from rankwise.errors import DataError
 from rankwise.lab.data.sets import ImageSet, MemorySplit
-from rankwise.lab.errors import DataError
 
 __all__ = ["channel_statistics", "memory_set", "resized"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rankwise.errors import DataError
 from rankwise.lab.data.memory import memory_set
 from rankwise.lab.data.places import Source, first_existing, homes, missing, read_all
 from rankwise.lab.data.sets import ImageSet, MemorySplit
-from rankwise.lab.errors import DataError
 
 __all__ = ["read_fashion_mnist", "read_mnist"]
 

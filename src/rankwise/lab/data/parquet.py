@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data.pictures import load_all
 from rankwise.lab.data.sets import MemorySplit
-from rankwise.lab.errors import DataError
 
 __all__ = ["Columns", "find_columns", "read_split"]
 

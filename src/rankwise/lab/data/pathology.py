@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rankwise.errors import DataError
 from rankwise.lab.data.pictures import FileList, Split, sampled_statistics, splits_of
 from rankwise.lab.data.places import first_existing, homes, missing
 from rankwise.lab.data.sets import ImageSet
-from rankwise.lab.errors import DataError
 from rankwise.lab.seeds import seed_for
 
 __all__ = ["ADP_CLASSES", "read_adp", "read_mhist"]

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import rankwise
+from rankwise.errors import DataError
 from rankwise.lab.data.memory import channel_statistics
 from rankwise.lab.data.sets import FileSplit, MemorySplit
-from rankwise.lab.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rankwise.lab.errors import DataError
+from rankwise.errors import DataError
 
 __all__ = ["Source", "first_existing", "homes", "missing", "read_all"]
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from rankwise.errors import DataError, RunError
 from rankwise.lab.data.augment import Augmentation, apply, draw, normalised, random_boxes
 from rankwise.lab.data.batches import share_of, shuffled
 from rankwise.lab.data.pictures import fit, scale_to
 from rankwise.lab.data.sets import Batch, FileSplit, ImageSet
-from rankwise.lab.errors import DataError, RunError
 from rankwise.lab.seeds import generator_for
 
 __all__ = ["test_batches", "training_batches"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from rankwise.errors import ConfigError
 from rankwise.lab.data.sets import FileSplit, ImageSet, MemorySplit, TextSet
-from rankwise.lab.errors import ConfigError
 
 __all__ = ["subset"]
 

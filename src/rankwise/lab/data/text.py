@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rankwise.errors import ConfigError, DataError
 from rankwise.lab.data.places import homes
 from rankwise.lab.data.sets import Batch, TextSet
-from rankwise.lab.errors import ConfigError, DataError
 
 __all__ = ["END", "UNKNOWN", "batches_of_text", "read_ptb", "read_text", "text_batches"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rankwise.errors import DataError
 from rankwise.lab.data.pictures import FileList, Source, Sources, load_all, sampled_statistics
 from rankwise.lab.data.places import first_existing, homes, missing
 from rankwise.lab.data.sets import ImageSet
-from rankwise.lab.errors import DataError
 
 __all__ = ["SIZE", "read"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.networks.densenet import densenet121
 from rankwise.lab.networks.efficientnet import efficientnetb0
 from rankwise.lab.networks.external import EXTERNAL, similar

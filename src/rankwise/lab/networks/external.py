@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.lab.errors import ConfigError, RunError
+from rankwise.errors import ConfigError, RunError
 from rankwise.lab.networks.shapes import Shape
 
 __all__ = ["EXTERNAL", "similar"]

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from torch import nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 from rankwise.lab.networks.gpt import GPT
 from rankwise.lab.networks.lstm import LSTMLanguageModel
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 
 __all__ = ["ConvNorm", "Shape", "assembled", "stage", "stages"]
 

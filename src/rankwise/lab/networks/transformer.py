@@ -10,7 +10,7 @@ import math
 import torch.nn.functional as F  # noqa: N812 - as everyone calls it
 from torch import Tensor, nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 
 __all__ = ["Block", "initialise"]
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from rankwise.lab.errors import ConfigError
+from rankwise.errors import ConfigError
 
 __all__ = ["Critic", "Generator", "clip_weights", "gradient_penalty"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
 from rankwise.lab.data.augment import Augmentation
 from rankwise.lab.data.batches import batches_per_epoch, on_device, training_batches
 from rankwise.lab.data.sets import Batch, ImageSet, MemorySplit
 from rankwise.lab.devices import mean
-from rankwise.lab.errors import ConfigError
 from rankwise.lab.frechet import Features, frechet_distance, inception_features, trained_features
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
 from rankwise.lab.seeds import generator_for, seed_for

@@ -1,0 +1,405 @@
+"""RMSGD: SGD with momentum whose rate per layer follows the layer's gain in stable rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import (
+    Optimizer,
+    _default_to_fused_or_foreach,
+    _device_dtype_check_for_fused,
+    _use_grad_for_differentiable,
+)
+
+from rankwise.api import globs
+from rankwise.errors import ArgumentError
+from rankwise.optim.distributed import anyone
+from rankwise.optim.epoch_end import Setting, ended_epoch, started
+from rankwise.optim.group_state import (
+    add_state,
+    is_moving,
+    keep,
+    outside_factor,
+    rate_of,
+    set_rate,
+    state_of,
+    warn_if_overwritten,
+)
+from rankwise.optim.param_groups import Group, split_group
+from rankwise.optim.rates import Gain, Rule, Variant, check_rule, chosen_beta, chosen_power
+from rankwise.optim.sgd_step import Batch, Step, Way, take
+from rankwise.probes.probe_result import Probe
+
+__all__ = ["RMSGD"]
+
+
+class RMSGD(Optimizer):
+    """SGD with momentum that trains every layer at the rate at which it is learning.
+
+    Stage I, every step, for each layer's own rate η: v ← αv − ηg, w ← w + v. Stage II, at the end
+    of every epoch: η ← max(βη + ζ·Δs, floor), where Δs is the gain in the stable rank of the
+    layer's weight since the epoch before. While rates are constant this is torch.optim.SGD.
+
+    Each layer is a parameter group with a name: every tensor with two or more dimensions, with the
+    smaller ones that follow it. `group["lr"]` is the layer's rate, so schedulers that multiply
+    rates, checkpoints and monitors work as with any optimizer. Layers without a weight to probe
+    move at the mean pace of the others.
+
+    Args:
+        params: Tensors, `(name, tensor)` pairs as from `model.named_parameters()`, or groups of
+            either; names make reports readable.
+        lr: η(0), the rate that every layer starts with.
+        momentum: α.
+        beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
+            the paper's 0.98, which is for about 250 epochs, where `epochs` are not given, and for
+            "annealed", where it is how much of the gains an epoch leaves.
+        zeta: ζ, what a gain in stable rank is worth.
+        floor: The least rate; None for a hundredth of `lr`.
+        epochs: How many epochs will be trained: β is chosen by it, or "annealed" ends with it.
+        dampening: As in torch.optim.SGD.
+        weight_decay: As in torch.optim.SGD.
+        nesterov: As in torch.optim.SGD.
+        maximize: As in torch.optim.SGD.
+        foreach: As in torch.optim.SGD. If this and `fused` are None, the fastest safe way is taken.
+        fused: As in torch.optim.SGD.
+        differentiable: As in torch.optim.SGD.
+        variant: "paper"; "annealed" for η(t) = a(t)·(η(0) + m(t)), m(t) = βm(t−1) + ζ·Δs, with a
+            cosine a(t) from 1 to 0 over `epochs`, the better of the two where these are few; or
+            "released" for the rules of the package rmsgd 1.0.2.
+        gain: "absolute" for Δs, or "relative" for 0.03·Δs / s, with the larger s of the two epochs.
+        p: The power in the stable rank; None for 2, or for 1 with "released".
+        include: Glob or globs: only weights whose name or kind ("linear", "conv2d", …) matches one
+            are probed.
+        exclude: Glob or globs: weights whose name or kind matches one are not probed.
+        share: Whether the processes of a distributed run divide the probe among themselves; then
+            all of them must call `epoch_step()`.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> import torch, rankwise
+        >>> _ = torch.manual_seed(0)
+        >>> net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
+        >>> optimizer = rankwise.RMSGD(net.named_parameters(), lr=0.03)
+        >>> for epoch in range(2):
+        ...     for batch in range(3):
+        ...         optimizer.zero_grad()
+        ...         net(torch.randn(8, 20)).square().mean().backward()
+        ...         _ = optimizer.step()
+        ...     optimizer.epoch_step()
+        >>> {name: round(rate, 6) for name, rate in optimizer.rates().items()}
+        {'0': 0.028812, '1': 0.028812}
+    """
+
+    # On the class: torch.compile loses what is set on an optimizer before Optimizer.__init__.
+    _idle: Sequence[Group] = ()  # layers that took no step since the last epoch's end
+    _last_probe: Probe | None = None
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 0.03,
+        *,
+        momentum: float = 0.9,
+        beta: float | None = None,
+        zeta: float = 1.0,
+        floor: float | None = None,
+        epochs: int | None = None,
+        dampening: float = 0,
+        weight_decay: float | Tensor = 0,
+        nesterov: bool = False,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        differentiable: bool = False,
+        variant: Variant = "paper",
+        gain: Gain = "absolute",
+        p: float | None = None,
+        include: str | Sequence[str] | None = None,
+        exclude: str | Sequence[str] | None = None,
+        share: bool = True,
+    ) -> None:
+        defaults = {
+            # What every step reads comes first and lies together in memory.
+            "lr": lr if isinstance(lr, Tensor) else float(lr),
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "variant": variant,
+            "differentiable": differentiable,
+            "foreach": foreach,
+            "fused": fused,
+            "beta": chosen_beta(beta, epochs, variant),
+            "zeta": zeta,
+            "floor": floor,
+            "epochs": epochs,
+            "gain": gain,
+            "p": chosen_power(p, variant),
+            "include": globs(include),
+            "exclude": globs(exclude),
+            "share": share,
+        }
+        _check(defaults)
+        super().__init__(params, defaults)
+        if fused and differentiable:
+            raise RuntimeError("`fused` does not support `differentiable`")
+        if fused and foreach:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+
+    @_disable_dynamo  # as the one it overrides
+    def add_param_group(self, param_group: Group) -> None:
+        """Adds parameters, one group for each layer among them.
+
+        Args:
+            param_group: As for any optimizer of torch's; a group with an entry "layer" is one
+                layer, or a part of it, and stays whole.
+        """
+        super().add_param_group(param_group)  # checks for duplicates, while the group is whole
+        whole = self.param_groups.pop()
+        _check(whole)
+        self._check_common(whole)
+        if any(is_lazy(param) for param in whole["params"]):
+            raise ArgumentError(
+                "Expected parameters with shapes, got lazy ones: run the model once."
+            )
+        for group in split_group(whole, self.param_groups):
+            if isinstance(group["lr"], Tensor) and not group["lr"].requires_grad:
+                group["lr"] = 1.0 * group["lr"]  # each layer its own, and no whole number
+            add_state(group)
+            self.param_groups.append(group)
+            self._idle = [*self._idle, group]
+
+    def _check_common(self, group: Group) -> None:
+        """Raises for options of a group that only the whole optimizer can have."""
+        for name in ("include", "exclude"):
+            group[name] = globs(group[name])
+        for name in ("variant", "p", "include", "exclude", "share"):
+            if group[name] != self.defaults[name]:
+                raise ArgumentError(
+                    f"Expected {name} for the optimizer as a whole, got it for a group: "
+                    f"{group[name]!r}."
+                )
+
+    @_disable_dynamo
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for index, group in enumerate(self.param_groups):
+            for name, default in self.defaults.items():
+                group.setdefault(name, default)
+            group.setdefault("layer", f"layer{index}")
+            group.setdefault("name", group["layer"])
+            add_state(group)
+        self._idle = [group for group in self.param_groups if not group["stepped"]]
+        self._last_probe = None
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether GradScaler leaves unscaling to `step`; a property, so that pickling keeps it."""
+        return any(group["fused"] for group in self.param_groups)
+
+    @property
+    def last_probe(self) -> Probe | None:
+        """What the last `epoch_step()` found; None before the first, or after loading."""
+        return self._last_probe
+
+    def rates(self) -> dict[str, float]:
+        """Each layer's present rate, by its group's name."""
+        return {group["name"]: rate_of(group) for group in self.param_groups}
+
+    @_use_grad_for_differentiable
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
+        """Takes one step.
+
+        Args:
+            closure: Computes the loss anew and returns it.
+
+        Returns:
+            What the closure returned.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None and found_inf.item():
+            return loss
+        if torch.compiler.is_compiling():
+            self._note_untraced()
+        else:
+            self._note()
+        take(self._batches())
+        return loss
+
+    @torch.no_grad()
+    def epoch_step(self) -> None:
+        """Ends an epoch: measures every layer's stable rank and sets the layers' new rates.
+
+        Does nothing if no step was taken since the last call. A layer that can't be measured keeps
+        its rate, and a warning names it.
+
+        Raises:
+            ArgumentError: If a rate is a tensor that autograd follows.
+            ExchangeError: If another process of a distributed run does not answer.
+        """
+        groups = self.param_groups
+        # Of a sharded optimizer, a process may hold only layers that took no step, or none.
+        if not anyone(any(group["stepped"] for group in groups), share=self._setting.share):
+            return
+        if any(isinstance(g["lr"], Tensor) and g["lr"].requires_grad for g in groups):
+            raise ArgumentError("Expected rates that epoch_step() may set, got one with gradient.")
+        states, self._last_probe = ended_epoch(
+            groups,
+            [state_of(group) for group in groups],
+            [_rule(group) for group in groups],
+            [group["stepped"] for group in groups],
+            self._setting,
+        )
+        warn_if_overwritten(groups)
+        for group, state in zip(groups, states, strict=True):
+            set_rate(group, state.rate * outside_factor(group))
+            keep(group, state)
+            group["stepped"] = False
+        self._idle = list(groups)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{k}={v}" for k, v in self.defaults.items() if v is not None)
+        rates = "".join(f"\n    {name}: {rate:.6g}" for name, rate in self.rates().items())
+        return f"{type(self).__name__}({options}) with the rates{rates}"
+
+    @property
+    def _setting(self) -> Setting:
+        names = ("include", "exclude", "share", "variant", "p")
+        return Setting(**{name: self.param_groups[0][name] for name in names})
+
+    def _note(self) -> None:
+        """Notes which layers take a step now, and measures s(0) of those that never did before.
+
+        That is later than the optimizer's making: weights may be loaded in between.
+        """
+        if not self._idle:
+            return
+        moving = [group for group in self._idle if is_moving(group, group)]
+        for group in self._idle:  # wrappers may have put back what was there before the epoch's end
+            group["stepped"] = False
+        for group in moving:
+            group["stepped"] = True
+        if moving:
+            self._idle = [group for group in self._idle if not group["stepped"]]
+            # another process may have measured what this one had no part of so far
+            new = [g for g in moving if not g["started"] and math.isnan(g["stable_rank"])]
+            self._start({group["layer"] for group in new})
+
+    _note_untraced = _disable_dynamo(_note)
+
+    @torch.no_grad()
+    def _start(self, layers: Collection[str]) -> None:
+        due = [i for i, group in enumerate(self.param_groups) if group["layer"] in layers]
+        if not due:
+            return
+        states = [state_of(group) for group in self.param_groups]
+        new = started(self.param_groups, states, due, self._setting)
+        for index in due:
+            keep(self.param_groups[index], new[index])
+            self.param_groups[index]["started"] = True
+
+    def _batches(self) -> Iterator[Batch]:
+        """The parameters that have gradients, by groups, with the step they are to take."""
+        tracing = torch.compiler.is_compiling()
+        scale = getattr(self, "grad_scale", None)
+        scale = 1.0 if scale is None else scale.item()
+        state = self.state
+        for group in self.param_groups:
+            step = _step(group, scale, tracing)
+            params: list[Tensor] = []
+            grads: list[Tensor] = []
+            buffers: list[Tensor] = []
+            first: list[int] = []
+            for param in group["params"]:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if step.momentum:
+                    buffer = state[param].get("momentum_buffer")
+                    if buffer is None:
+                        first.append(len(params))
+                        buffer = state[param]["momentum_buffer"] = torch.zeros_like(param.detach())
+                    buffers.append(buffer)
+                params.append(param)
+                grads.append(grad)
+            if not params:
+                continue
+            batch = Batch(
+                step, Way.LOOP if tracing else _way(group, params), params, grads, buffers
+            )
+            # torch.optim.SGD does not dampen a parameter's first step
+            yield from batch.undamped(first) if first and step.dampening else (batch,)
+
+
+def _rule(group: Group) -> Rule:
+    names = ("beta", "zeta", "floor", "variant", "gain")
+    return Rule(**{name: group[name] for name in names}, epochs=group["epochs"] or 1)
+
+
+def _step(group: Group, scale: float, tracing: bool) -> Step:
+    """What a group's parameters do; numbers, unless a graph is traced or autograd follows them."""
+    rate, decay = group["lr"], group["weight_decay"]
+    followed = tracing or group["differentiable"]
+    if isinstance(rate, Tensor):
+        rate = rate.squeeze() if followed else rate.item()
+    if isinstance(decay, Tensor):
+        decay = decay.squeeze() if followed else decay.item()
+    return Step(
+        rate,
+        group["momentum"],
+        group["dampening"],
+        decay,
+        group["nesterov"],
+        group["maximize"],
+        group["variant"] != "released",
+        scale,
+    )
+
+
+def _way(group: Group, params: list[Tensor]) -> Way:
+    foreach, fused = group["foreach"], group["fused"]
+    if group["differentiable"]:
+        return Way.LOOP
+    if fused:
+        _check_fused(params)
+        return Way.FUSED
+    if foreach is None and fused is None:
+        if params[0].is_cpu:
+            return Way.FUSED
+        _, foreach = _default_to_fused_or_foreach(params, differentiable=False)
+    return Way.FOREACH if foreach else Way.LOOP
+
+
+def _check_fused(params: Iterable[Tensor]) -> None:
+    for param in params:
+        _device_dtype_check_for_fused(param)
+        if param.grad is not None and param.grad.is_sparse:
+            raise RuntimeError("`_fused_sgd` does not support sparse gradients")
+
+
+def _check(options: Group) -> None:
+    """Raises for options out of range, in torch.optim.SGD's words where it has them."""
+    lr = options["lr"]
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    if lr < 0.0:
+        raise ValueError(f"Invalid learning rate: {lr}")
+    for name in ("momentum", "weight_decay"):
+        if options[name] < 0.0:
+            raise ValueError(f"Invalid {name} value: {options[name]}")
+    if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
+        raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+    check_rule(options)

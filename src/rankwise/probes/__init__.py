@@ -1,0 +1,1 @@
+"""Measure every weight of a network, and present what was measured."""

@@ -1,0 +1,286 @@
+"""What a probe found, as a whole: rows, Q, coverage, and every way to show and keep them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankwise._io import write_bytes
+from rankwise._table import wrap
+from rankwise._text import printable
+from rankwise.errors import (
+    CheckpointError,
+    MissingExtraError,
+    ProbeMismatchError,
+    UnknownLayerError,
+)
+from rankwise.numerics.metrics import network_quality
+from rankwise.probes.diff import ProbeDiff, compare
+from rankwise.probes.random_weights import random_layers
+from rankwise.probes.results import LayerMetrics, Status
+from rankwise.probes.show.html import layers_html
+from rankwise.probes.show.summary import format_skipped, format_summary
+from rankwise.probes.show.table import format_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rankwise.charts.style import Figure
+
+__all__ = ["Probe", "is_saved_probe"]
+
+_FORMAT = "rankwise-probe"
+_VERSION = 1
+# Rows that stand for numbers which another row counts already.
+_COUNTED_ELSEWHERE = (Status.MERGED, Status.TIED)
+# What reading a file of another kind, or a damaged one, ends in.
+_DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe found: a row for every tensor, and figures for the network as a whole.
+
+    Attributes:
+        source: What was probed: a path, or a class name.
+        layers: A row for every tensor, in the model's order.
+        p: The power in the stable rank, Eq. 2.
+        notes: What to know of the source: which part of a checkpoint was taken, what was left out.
+
+    Example:
+        >>> import torch, rankwise
+        >>> _ = torch.manual_seed(0)
+        >>> found = rankwise.probe(torch.nn.Linear(64, 32))
+        >>> [(layer.name, layer.status.value, layer.rank) for layer in found.layers]
+        [('weight', 'probed', 0.0), ('bias', 'vector', None)]
+    """
+
+    source: str
+    layers: tuple[LayerMetrics, ...]
+    p: float = 2.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def probed(self) -> tuple[LayerMetrics, ...]:
+        """The layers that have metrics."""
+        return tuple(layer for layer in self.layers if layer.probed)
+
+    @property
+    def quality(self) -> float | None:
+        """Q, the network's quality: the root mean square of its layers' q; None without layers."""
+        return self.network_quality()
+
+    def network_quality(self, *, squared: bool = False, skip_empty: bool = False) -> float | None:
+        """Q in other readings: squared, or without the layers that hold noise only."""
+        qualities = [layer.quality for layer in self.layers if layer.quality is not None]
+        return network_quality(qualities, squared=squared, skip_empty=skip_empty)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the network holds, tied ones counted once."""
+        return sum(
+            layer.parameters for layer in self.layers if layer.status not in _COUNTED_ELSEWHERE
+        )
+
+    @property
+    def coverage(self) -> float:
+        """The share of the network's parameters that lie in probed layers."""
+        return sum(layer.parameters for layer in self.probed) / max(1, self.parameters)
+
+    def __iter__(self) -> Iterator[LayerMetrics]:
+        """The rows, in the model's order."""
+        return iter(self.layers)
+
+    def __getitem__(self, name: str) -> LayerMetrics:
+        """The row of the tensor with this name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise UnknownLayerError(name)
+
+    def table(self, *, sort: str | None = None, top: int | None = None, width: int = 80) -> str:
+        """The probed layers as text, then the summary and what was skipped.
+
+        Args:
+            sort: "quality", "stable_rank", "condition", "rank", "noise", "name" or "size", with "-"
+                before it for the other direction; None for the network's own order.
+            top: How many layers to show.
+            width: The widest a line may be.
+        """
+        parts = (
+            format_table(self.layers, sort=sort, top=top, width=width),
+            format_summary(self.layers, self.quality, self.coverage, width=width),
+            format_skipped(self.layers, width=width),
+            "\n".join(wrap(f"Note: {printable(note)}", width) for note in self.notes),
+        )
+        return "\n\n".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return layers_html(
+            self.layers, self.quality, self.coverage, title=self.source, notes=self.notes
+        )
+
+    def diff(self, other: Probe) -> ProbeDiff:
+        """What changed from this probe to another, layer by layer, aligned by name.
+
+        Raises:
+            ProbeMismatchError: If the two have no layer in common, or another p.
+        """
+        if self.p != other.p:
+            raise ProbeMismatchError(
+                f"One was probed with p = {self.p:g}, the other with p = {other.p:g}; "
+                "probe both with the same p."
+            )
+        return compare(self.layers, other.layers)
+
+    def at_random(self, seed: int = 0) -> Probe:
+        """The same layers with freshly drawn Gaussian weights of the same shapes and norms.
+
+        It is what a random initialisation would show, to hold the layers against. Nothing is read
+        again: the metrics of random weights depend on the shapes alone.
+
+        Args:
+            seed: Of the draw.
+
+        Raises:
+            ArgumentError: If the seed is negative.
+
+        Example:
+            >>> import torch, rankwise
+            >>> found = rankwise.probe({"fc.weight": torch.eye(40) + 9})
+            >>> found.layers[0].rank, found.at_random().layers[0].rank
+            (1.0, 0.0)
+        """
+        drawn = random_layers(self.layers, p=self.p, seed=seed)
+        return Probe(f"{self.source} with random weights", tuple(drawn), self.p)
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """The layers in network order, beside what random weights would show.
+
+        Args:
+            metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction";
+                None for all of them, one below the other.
+
+        Returns:
+            An Altair chart; `chart.save("layers.png")` writes PNG, SVG, PDF or HTML.
+
+        Raises:
+            ArgumentError: If there is no such metric.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> figure = rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality")
+            >>> figure.to_dict()["description"]
+            'quality q of 1 layer, in network order.'
+        """
+        from rankwise.charts import layers  # noqa: PLC0415 - optional, and slow to import
+
+        rows = layers.layer_rows(self.layers, self.at_random().layers)
+        return layers.layers_figure(rows) if metric is None else layers.layer_figure(rows, metric)
+
+    def plot_spectrum(self, layer: str) -> Figure:
+        """A layer's singular values: what was kept, what is noise, and where the line lies.
+
+        Args:
+            layer: The layer's name. The probe must have been taken with `spectra=True`.
+
+        Returns:
+            An Altair chart, with one below the other where the layer has two unfoldings.
+
+        Raises:
+            UnknownLayerError: If there is no such layer.
+            ArgumentError: If the probe holds no singular values of it.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9}, spectra=True)
+            >>> found.plot_spectrum("fc.weight").to_dict()["description"]
+            'Singular values of a layer, largest first: those kept, and those taken for noise.'
+        """
+        from rankwise.charts import spectrum  # noqa: PLC0415 - optional, and slow to import
+
+        alone = Probe(self.source, (self[layer],), self.p)
+        return spectrum.spectra_figure(spectrum.spectrum_rows(alone, alone.at_random()))
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas DataFrame with a row for every tensor.
+
+        Raises:
+            MissingExtraError: If pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
+        except ImportError as error:
+            raise MissingExtraError("pandas", "frame", "A DataFrame") from error
+        rows = [layer.to_dict() for layer in self.layers]
+        return pd.DataFrame(rows).drop(columns="modes", errors="ignore")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The probe as plain types, Q and coverage included."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "source": self.source,
+            "p": self.p,
+            "quality": self.quality,
+            "coverage": self.coverage,
+            "parameters": self.parameters,
+            "notes": list(self.notes),
+            "layers": [layer.to_dict() for layer in self.layers],
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The probe as JSON; `from_json` gives it back."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Probe:
+        """The probe that `to_json` wrote.
+
+        Raises:
+            CheckpointError: If the text is anything else.
+        """
+        try:
+            data = json.loads(text)
+            if data["format"] != _FORMAT or data["version"] != _VERSION:
+                raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+            layers = tuple(LayerMetrics.from_dict(row) for row in data["layers"])
+            source, p, notes = data["source"], data["p"], data["notes"]
+            if not all(isinstance(text, str) for text in (source, *notes)):
+                raise TypeError("source and notes must be texts")
+            return cls(source, layers, float(p), tuple(notes))
+        except _DAMAGED as error:
+            raise CheckpointError(
+                f"Not a probe saved by this version of rankwise: {type(error).__name__}: {error}"
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the probe as JSON, whole or not at all."""
+        write_bytes(Path(path), self.to_json(indent=1).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Probe:
+        """Reads what `save` wrote.
+
+        Raises:
+            CheckpointError: If there is no such file, or it holds anything else.
+        """
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, CheckpointError) as error:
+            raise CheckpointError(f"{path}: {error}") from error
+
+
+def is_saved_probe(path: Path) -> bool:
+    """Whether a path is a probe saved as JSON rather than weights or the index of their shards."""
+    name = path.name.lower()
+    return name.endswith(".json") and not name.endswith(".index.json") and path.is_file()

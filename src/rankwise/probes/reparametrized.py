@@ -1,0 +1,254 @@
+"""Stored tensors → the weights a network computes with.
+
+What is stored need not be what acts: weight norm stores a direction and a length, pruning a mask,
+LoRA two thin factors, a recurrent layer all its gates in one matrix. By their names the parts find
+each other; each part keeps a row that says where it went.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rankwise.probes.tensor import Weight
+
+__all__ = ["combine", "mark_ties", "split_stacks"]
+
+Parts = tuple[Weight, ...]
+Named = Mapping[str, Weight]
+
+_LORA = re.compile(
+    r"^(?P<base>.*?)[._]?lora[._](?:embedding_)?(?P<side>A|B|down|up)(?P<adapter>\.(?!weight$)\w+)?(?:\.weight)?$"
+)
+_LORA_TWIN = {"A": "B", "down": "up"}
+_GATES = {3: "rzn", 4: "ifgo"}
+_RECURRENT = re.compile(r"^(?P<head>.*\bweight_)[ih]h(?P<tail>(_l\d+(_reverse)?)?)$")
+_FUSED = re.compile(r"(^|\.)(in_proj_weight|(qkv|c_attn|in_proj|Wqkv)\.weight)$")
+
+
+def combine(weights: Sequence[Weight]) -> list[Weight]:
+    """Puts the effective weight before the first of its parts and marks the parts as merged."""
+    named = {weight.name: weight for weight in weights}
+    rows: list[Weight] = []
+    merged: dict[str, str] = {}
+    for weight in weights:
+        found = _whole(weight, named) if weight.name not in merged else None
+        if found is not None:
+            whole, parts = found
+            rows.append(whole)
+            merged.update({part.name: whole.name for part in parts})
+        rows.append(weight)
+    return [_merged(row, merged[row.name]) if row.name in merged else row for row in rows]
+
+
+def _whole(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """The weight that this one is a part of, with all its parts; None if it stands by itself."""
+    if weight.obstacle is not None:
+        return None
+    rules = (_weight_norm, _parametrized_norm, _spectral_norm, _parametrized, _pruned, _lora)
+    for rule in rules:
+        found = rule(weight, named)
+        if found is not None and found[0].name not in named:  # else the whole is stored as well
+            return found
+    return None
+
+
+def _merged(part: Weight, whole: str) -> Weight:
+    return dataclasses.replace(part, obstacle=("merged", f"part of {whole}"))
+
+
+def _join(name: str, parts: Parts, join: Callable[..., Tensor], **changes: object) -> Weight:
+    """A weight that is computed from its parts when it is loaded; it looks like the first."""
+    first = parts[0]
+    fields: dict[str, object] = {
+        "name": name,
+        "load": lambda: join(*(part.load().detach().to(torch.float64) for part in parts)),
+        "identity": tuple(part.identity for part in parts) if first.identity else None,
+        "parameters": sum(math.prod(part.shape) for part in parts),
+        "alone": any(part.alone for part in parts),
+        "obstacle": next((part.obstacle for part in parts if part.obstacle), None),
+    }
+    return dataclasses.replace(first, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def _weight_norm(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """`X_g`, `X_v` of the old torch.nn.utils.weight_norm: X = g · v/‖v‖."""
+    if not weight.name.endswith(("_g", "_v")):
+        return None
+    base = weight.name[:-2]
+    length, direction = named.get(f"{base}_g"), named.get(f"{base}_v")
+    return _normed(base, length, direction)
+
+
+def _parametrized_norm(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """`parametrizations.X.original0`, `…original1`: weight norm as a parametrization."""
+    stem, _, last = weight.name.rpartition(".")
+    if last not in ("original0", "original1"):
+        return None
+    length, direction = named.get(f"{stem}.original0"), named.get(f"{stem}.original1")
+    return _normed(_without_parametrizations(stem), length, direction)
+
+
+def _normed(
+    name: str, length: Weight | None, direction: Weight | None
+) -> tuple[Weight, Parts] | None:
+    if length is None or direction is None or len(direction.shape) < 2:
+        return None
+    axes = [i for i, side in enumerate(length.shape) if side == 1]
+    full = [1 if i in axes else side for i, side in enumerate(direction.shape)]
+    if list(length.shape) != full and length.shape != ():
+        return None
+    axes = axes if length.shape else list(range(len(direction.shape)))
+
+    def join(v: Tensor, g: Tensor) -> Tensor:
+        return g * v / torch.linalg.vector_norm(v, dim=axes, keepdim=True)
+
+    parts = (direction, length)
+    return _join(name, parts, join), parts
+
+
+def _spectral_norm(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """`X_orig`, `X_u`, `X_v` of the old torch.nn.utils.spectral_norm: X = orig/σ, σ = uᵀ W v."""
+    if not weight.name.endswith("_orig"):
+        return None
+    base = weight.name[: -len("_orig")]
+    u, v = named.get(f"{base}_u"), named.get(f"{base}_v")
+    return _divided(base, weight, u, v)
+
+
+def _parametrized(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """`parametrizations.X.original`: spectral norm where its vectors are stored beside it."""
+    stem, _, last = weight.name.rpartition(".")
+    if last != "original" or "parametrizations." not in f".{stem}":
+        return None
+    name = _without_parametrizations(stem)
+    found = _divided(name, weight, named.get(f"{stem}.0._u"), named.get(f"{stem}.0._v"))
+    if found is not None:
+        return found
+    note = "parametrized in a way the file does not tell; the stored original was probed"
+    return dataclasses.replace(weight, name=name, note=note), (weight,)
+
+
+def _divided(
+    name: str, weight: Weight, u: Weight | None, v: Weight | None
+) -> tuple[Weight, Parts] | None:
+    if u is None or v is None or len(u.shape) != 1 or len(v.shape) != 1:
+        return None
+    if math.prod(weight.shape) != u.shape[0] * v.shape[0]:
+        return None
+    axis = 0 if weight.shape[0] == u.shape[0] else 1
+
+    def join(w: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        return w / (left @ (w.movedim(axis, 0).flatten(1) @ right))
+
+    parts = (weight, u, v)
+    return _join(name, parts, join), parts
+
+
+def _pruned(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """`X_orig`, `X_mask` of torch.nn.utils.prune: X = orig · mask."""
+    if not weight.name.endswith("_orig"):
+        return None
+    base = weight.name[: -len("_orig")]
+    mask = named.get(f"{base}_mask")
+    if mask is None or mask.shape != weight.shape:
+        return None
+    parts = (weight, mask)
+    pruned = _join(base, parts, torch.mul, parameters=math.prod(weight.shape))
+    return pruned, parts
+
+
+def _lora(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+    """LoRA's thin factors: one layer B·A, of whatever adapter."""
+    match = _LORA.match(weight.name)
+    if match is None or match["side"] not in _LORA_TWIN or len(weight.shape) < 2:
+        return None
+    start, end = match.span("side")
+    other = named.get(weight.name[:start] + _LORA_TWIN[match["side"]] + weight.name[end:])
+    if other is None or len(other.shape) < 2 or math.prod(other.shape[1:]) != weight.shape[0]:
+        return None
+    shape = (other.shape[0], math.prod(weight.shape[1:]))
+    name = ".".join(filter(None, (match["base"], "lora" + (match["adapter"] or ""))))
+    parts = (weight, other)
+    return _join(name, parts, _core, shape=shape, kind="lora"), parts
+
+
+def _core(a: Tensor, b: Tensor) -> Tensor:
+    """A small matrix with the singular values of B·A: the triangles of both factors' QR."""
+    right = torch.linalg.qr(a.flatten(1).T, mode="r").R
+    left = torch.linalg.qr(b.flatten(1), mode="r").R
+    return left @ right.T
+
+
+def _without_parametrizations(stem: str) -> str:
+    return ".".join(step for step in stem.split(".") if step != "parametrizations")
+
+
+def split_stacks(weights: Iterable[Weight]) -> list[Weight]:
+    """Parts recurrent layers into their gates, and stacked attention projections into q, k, v."""
+    weights = list(weights)
+    named = {weight.name: weight for weight in weights}
+    return [piece for weight in weights for piece in _pieces(weight, named)]
+
+
+def _pieces(weight: Weight, named: Named) -> list[Weight]:
+    axis, letters = _stack(weight, named)
+    if not letters or weight.obstacle:
+        return [weight]
+    size = weight.shape[axis] // len(letters)
+    shape = tuple(size if i == axis else side for i, side in enumerate(weight.shape))
+
+    def piece(i: int, letter: str) -> Weight:
+        return dataclasses.replace(
+            weight,
+            name=f"{weight.name}[{letter}]",
+            shape=shape,
+            load=lambda: weight.load().narrow(axis, i * size, size),
+            identity=(weight.identity, letter) if weight.identity else None,
+        )
+
+    return [piece(i, letter) for i, letter in enumerate(letters)]
+
+
+def _stack(weight: Weight, named: Named) -> tuple[int, str]:
+    """Along which axis a weight is stacked, and the letters of what is stacked there."""
+    if len(weight.shape) != 2:
+        return 0, ""
+    rows, columns = weight.shape
+    if _FUSED.search(weight.name):
+        axis = 0 if rows == 3 * columns else 1
+        return axis, "qkv" if weight.shape[axis] == 3 * weight.shape[1 - axis] else ""
+    if match := _RECURRENT.match(weight.name):
+        hidden = _hidden_size(match["head"], match["tail"], named)
+        return 0, _GATES.get(rows // hidden, "") if hidden and rows % hidden == 0 else ""
+    return 0, ""
+
+
+def _hidden_size(head: str, tail: str, named: Named) -> int:
+    """A recurrent layer's width: `weight_hr`'s columns where the output is projected."""
+    for sibling in ("hr", "hh"):
+        weight = named.get(f"{head}{sibling}{tail}")
+        if weight is not None and len(weight.shape) == 2:
+            return weight.shape[1]
+    return 0
+
+
+def mark_ties(weights: Iterable[Weight]) -> list[Weight]:
+    """Marks every tensor that shares its memory with one before it that is to be probed."""
+    first: dict[Hashable, str] = {}
+    rows = []
+    for weight in weights:
+        if weight.identity is None or weight.obstacle is not None:
+            rows.append(weight)
+        elif weight.identity in first:
+            obstacle = ("tied", f"tied to {first[weight.identity]}")
+            rows.append(dataclasses.replace(weight, obstacle=obstacle))
+        else:
+            first[weight.identity] = weight.name
+            rows.append(weight)
+    return rows

@@ -1,5 +1,0 @@
-"""Reports: a checkpoint, several, a run or a study as one page; and a page to watch runs live."""
-
-from rankwise.report.write import write_report
-
-__all__ = ["write_report"]

@@ -1,0 +1,162 @@
+"""Figures of layers over epochs: what they show, checked in what Vega makes of them."""
+
+import pytest
+import vl_convert
+
+from rankwise import ArgumentError
+from rankwise.charts.evolution import (
+    quality_figure,
+    rate_figure,
+    trajectory_figure,
+)
+from rankwise.charts.heat_map import heat_map
+from rankwise.charts.style import rows_name
+
+HOSTILE = "'</script><img src=x onerror=alert(1)>\"]; datum"
+
+
+def rows(epochs=3, layers=("input", "middle", "output"), **metrics):
+    values = {"stable_rank": 0.25, "condition": 0.5, "quality": 0.4, "rank": 3.0, "rate": 0.1}
+    return [
+        {"epoch": epoch, "layer": layer, "depth": depth, **values, **metrics}
+        for epoch in range(1, epochs + 1)
+        for depth, layer in enumerate(layers, start=1)
+    ]
+
+
+def compiled(figure):
+    return vl_convert.vegalite_to_vega(figure.to_dict())
+
+
+def scale(figure, name):
+    return next(found for found in compiled(figure)["scales"] if found["name"] == name)
+
+
+def picture(figure):
+    return vl_convert.vegalite_to_svg(figure.to_dict())
+
+
+DRAW = {
+    "heat": lambda found: heat_map(found, "quality"),
+    "rates": rate_figure,
+    "paths": trajectory_figure,
+}
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_any_number_of_epochs_can_be_drawn(draw, epochs):
+    assert "<svg" in picture(draw(rows(epochs)))
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_all_rows_are_in_one_named_data_set(draw):
+    found = rows()
+    figure = draw(found)
+    assert (rows_name(figure), figure.data.values) == ("layers", found)
+    spec = figure.to_dict()
+    assert len(spec["datasets"]) == 1
+    assert all("data" not in part for part in spec["layer"])
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_a_layers_name_is_a_value_and_never_part_of_an_expression(draw):
+    found = compiled(draw(rows(layers=(HOSTILE, "fc"))))
+    del found["data"]
+    for one in found["scales"]:
+        if HOSTILE in one["domain"]:  # a list of values
+            del one["domain"]
+    assert "onerror" not in str(found)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_a_figure_says_what_it_shows_to_those_who_cannot_see_it(draw):
+    assert "3 layers" in draw(rows()).to_dict()["description"]
+
+
+def test_layers_stand_in_network_order_whatever_the_order_of_rows():
+    found = scale(heat_map(reversed(rows(layers=("z", "a", "m"))), "quality"), "y")
+    assert found["domain"] == ["z", "a", "m"]
+
+
+def test_a_heat_map_can_be_drawn_of_rows_under_another_name():
+    assert rows_name(heat_map(rows(), "condition", name="checkpoints")) == "checkpoints"
+
+
+def test_epochs_without_any_value_keep_their_column():
+    found = [*rows(1), *({**row, "epoch": 2, "quality": None} for row in rows(1))]
+    text = picture(heat_map(found, "quality"))
+    assert ">1</text>" in text
+    assert ">2</text>" in text
+    assert text.count('fill="#d8dce1"') == 2  # a grey column for each, the first one covered
+
+
+def test_many_epochs_have_few_labels():
+    text = picture(heat_map(rows(250, layers=("fc",)), "quality"))
+    shown = [epoch for epoch in range(1, 251) if f">{epoch}</text>" in text]
+    assert shown == [1, 50, 100, 150, 200, 250]
+
+
+def spread(values):
+    return [{**row, "rate": values[row["depth"] - 1]} for row in rows()]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ((0.03, 0.02, 0.01), "linear"),
+        ((0.3, 0.02, 0.001), "log"),
+        ((0.3, None, 0.001), "log"),
+        ((0.3, 0.0, 0.001), "symlog"),
+        ((None, None, None), "linear"),
+    ],
+    ids=str,
+)
+def test_rates_that_differ_by_orders_of_magnitude_are_logarithmic(rates, expected):
+    assert scale(heat_map(spread(rates), "rate"), "color")["type"] == expected
+    assert scale(rate_figure(spread(rates)), "y")["type"] == expected
+
+
+def test_an_unknown_metric_is_refused_with_those_that_are_known():
+    with pytest.raises(ArgumentError, match=r"one of quality, stable_rank, .*got 'qualty'"):
+        heat_map(rows(), "qualty")
+
+
+def chosen(figure, layer):
+    spec = figure.to_dict()
+    next(param for param in spec["params"] if param["name"] == "layer")["value"] = layer
+    return vl_convert.vegalite_to_svg(spec)
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_the_chosen_layer_is_marked(draw):
+    figure = draw(rows())
+    assert chosen(figure, "middle") != chosen(figure, "output") != chosen(figure, "")
+
+
+def test_a_path_goes_from_a_ring_in_the_first_epoch_to_a_dot_in_the_last_known():
+    found = [
+        {**row, "stable_rank": s, "condition": 1 - (s or 0)}
+        for row, s in zip(rows(4, layers=("fc",)), (0.0, 0.3, 0.2, None), strict=True)
+    ]
+    vega = compiled(trajectory_figure(found))
+    ops = [t["ops"] for data in vega["data"] for t in data.get("transform", []) if "ops" in t]
+    assert sorted(op for found in ops for op in found) == ["argmax", "argmin"]
+
+
+def test_steps_are_called_what_they_are():
+    drawn = quality_figure([{"epoch": 1, "quality": 0.1}], step="checkpoint").to_dict()
+    assert drawn["encoding"]["x"]["title"] == "checkpoint"
+    cells = heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
+    assert cells["encoding"]["x"]["title"] == "checkpoint"
+
+
+def test_two_epochs_are_labelled_once_each():
+    found = [{"epoch": epoch, "quality": 0.1 * epoch} for epoch in (1, 2)]
+    svg = vl_convert.vegalite_to_svg(quality_figure(found).to_dict())
+    assert svg.count(">1</text>") == svg.count(">2</text>") == 1
+
+
+def test_nothing_but_zeros_is_the_dark_end_of_the_scale():
+    found = heat_map(rows(quality=0.0), "quality").to_dict()["layer"][1]
+    assert found["encoding"]["color"]["scale"]["domain"] == [0, 1]

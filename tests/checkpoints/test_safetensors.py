@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from rankwise.checkpoints import open_weights
+from rankwise.errors import CheckpointError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _write(path: Path, header: object, data: bytes = b"", length: int | None = None) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+    return path
+
+
+def _entry(start: int, end: int, shape: tuple = (1,), dtype: str = "F32") -> dict:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+GOOD = {"w": _entry(0, 8, (2,)), "__metadata__": {"format": "pt"}}
+
+
+def test_the_format_as_written_by_hand(tmp_path: Path) -> None:
+    path = _write(tmp_path / "w", GOOD, struct.pack("<2f", 1, 2))
+    (weight,) = open_weights(path).tensors
+    assert weight.load().tolist() == [1, 2]
+    assert weight.identity is None
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "length"),
+    [
+        (GOOD, b"", None),  # cut off
+        (GOOD, bytes(8), 2**63),
+        (GOOD, bytes(8), 2**64 - 1),
+        (GOOD, bytes(8), 100_000_001),
+        (GOOD, bytes(8), 10),
+        (GOOD, bytes(9), None),  # bytes that belong to nothing
+        ({"w": _entry(0, 4), "v": _entry(0, 4)}, bytes(4), None),  # overlap
+        ({"w": _entry(0, 4), "v": _entry(2, 6)}, bytes(6), None),
+        ({"w": _entry(4, 8)}, bytes(8), None),  # a hole
+        ({"w": _entry(4, 0)}, bytes(8), None),
+        ({"w": _entry(-4, 0)}, bytes(8), None),
+        ({"w": _entry(0, 2**70)}, bytes(8), None),
+        ({"w": _entry(0, 8, (2**40, 2**40))}, bytes(8), None),  # huge
+        ({"w": _entry(0, 8, (2**63, 2**63))}, bytes(8), None),
+        ({"w": _entry(0, 8, (-2, -1))}, bytes(8), None),
+        ({"w": _entry(0, 8, (2.0,))}, bytes(8), None),
+        ({"w": _entry(0, 8, (True, 2))}, bytes(8), None),
+        ({"w": _entry(0, 8, ("2",))}, bytes(8), None),
+        ({"w": _entry(0, 8, (2,), "NO_SUCH_TYPE")}, bytes(8), None),
+        ({"w": {"dtype": "F32", "shape": [2]}}, bytes(8), None),
+        ({"w": []}, bytes(8), None),
+        ({"w": None}, bytes(8), None),
+        (b"{", b"", None),
+        (b'{"w": NaN}', b"", None),
+        (b"{\xff}", b"", None),
+        (b'{"w":' + b"[" * 200_000, b"", None),
+        (b'{"w":' + b'{"a":' * 200_000, b"", None),
+    ],
+)
+def test_headers_that_lie_are_refused(tmp_path: Path, header, data, length) -> None:
+    path = _write(tmp_path / "w.safetensors", header, data, length)
+    with pytest.raises(CheckpointError) as caught:
+        open_weights(path)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("header", "length", "said"),
+    [
+        (GOOD, 2**63, "its header claims 9223372036854775808 bytes"),
+        (GOOD, 200, "its header claims 200 bytes"),
+        ({"w": _entry(0, 4), "v": _entry(0, 4)}, None, "overlaps another"),
+        ({"w": _entry(0, 400, (100,))}, None, "beyond the end of the file"),
+        ({"w": _entry(0, 8, (2**40, 2**40))}, None, "don't agree"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, header, length: int | None, said: str) -> None:
+    path = _write(tmp_path / "w.safetensors", header, bytes(8), length)
+    with pytest.raises(CheckpointError, match=said):
+        open_weights(path)
+
+
+@pytest.mark.parametrize("inner", [b'"w":%s,"w":%s', b'"w":{"dtype":"F32","dtype":"F32"}'])
+def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, inner: bytes) -> None:
+    entry = json.dumps(_entry(0, 4)).encode()
+    path = _write(tmp_path / "w", b"{" + inner.replace(b"%s", entry) + b"}", bytes(4))
+    with pytest.raises(CheckpointError, match="twice"):
+        open_weights(path)
+
+
+def test_a_hostile_name_is_shown_safely(tmp_path: Path) -> None:
+    path = _write(tmp_path / "w", {"\x1b[31m\n" + "x" * 10**5: _entry(0, 8)}, bytes(8))
+    with pytest.raises(CheckpointError) as caught:
+        open_weights(path)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("F4", (4, 4)), ("F8_E8M0", (8,))])
+def test_packed_types_get_a_row(tmp_path: Path, dtype: str, shape: tuple) -> None:
+    header = {"packed": _entry(0, 8, shape, dtype), "w": _entry(8, 12)}
+    weights = open_weights(_write(tmp_path / "w", header, bytes(12)))
+    packed, plain = weights.tensors
+    assert packed.shape == shape
+    assert packed.obstacle is not None
+    assert packed.obstacle[0] == "quantised"
+    with pytest.raises(CheckpointError, match=dtype):
+        packed.load()
+    assert plain.load().tolist() == [0]
+
+
+def test_empty_tensors_and_scalars(tmp_path: Path, writers) -> None:
+    writers["safetensors"](tmp_path / "w", {"e": torch.empty(0, 3), "s": torch.tensor(2.0)})
+    shapes = {w.name: tuple(w.load().shape) for w in open_weights(tmp_path / "w").tensors}
+    assert shapes == {"e": (0, 3), "s": ()}
+
+
+def test_a_file_that_changes_is_noticed(tmp_path: Path, writers) -> None:
+    size = (9, 2**20)  # above what is read before the file is opened again
+    writers["safetensors"](tmp_path / "w", {"a": torch.ones(size), "b": torch.ones(2)})
+    first, second = open_weights(tmp_path / "w").tensors
+    first.load()
+    writers["safetensors"](tmp_path / "new", {"b": torch.ones(3)})
+    (tmp_path / "new").rename(tmp_path / "w")
+    with pytest.raises(CheckpointError):
+        second.load()
+
+
+def test_without_the_package_the_extra_is_named(
+    tmp_path: Path, writers, tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers["safetensors"](tmp_path / "w", tensors)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(MissingExtraError, match=r"rankwise\[safetensors\]"):
+        open_weights(tmp_path / "w")
+
+
+def test_layers_come_in_the_order_that_the_file_tells(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    names = ["stem", "block.2", "block.10", "head"]
+    tensors = {name: torch.zeros(2) for name in names}
+    path = tmp_path / "ordered.safetensors"
+    save_file(tensors, path, metadata={"order": json.dumps(names)})
+    assert [weight.name for weight in open_weights(path).tensors] == names
+
+
+@pytest.mark.parametrize("order", ["no json", "[1]", '["stem"]', "[[" * 9_000])
+def test_an_order_that_does_not_fit_is_left_aside_and_numbers_count(
+    tmp_path: Path, order: str
+) -> None:
+    from safetensors.torch import save_file
+
+    names = ["block.2", "block.10", "block.010", "counter", f"x{'9' * 5_000}"]
+    tensors = {name: torch.zeros(2) for name in names}
+    tensors["counter"] = torch.zeros(2, dtype=torch.int64)
+    path = tmp_path / "sorted.safetensors"
+    save_file(tensors, path, metadata={"order": order})
+    found = [weight.name for weight in open_weights(path).tensors]
+    assert found.index("block.2") == 0
+    assert sorted(found) == sorted(names)

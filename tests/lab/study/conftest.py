@@ -1,6 +1,0 @@
-"""Where tests of studies find helpers that are no tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -1,6 +1,0 @@
-"""Where tests of the zoo find helpers that are no tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

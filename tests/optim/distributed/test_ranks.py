@@ -1,0 +1,148 @@
+import json
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from rankwise.optim import ranks
+from rankwise.optim.ranks import Held
+
+
+def said(*tensors, stepped=True, before=None, layer="layer"):
+    """What a process that holds some weights of a layer announces, as the others receive it."""
+    held = Held([(f"w{i}", tensor) for i, tensor in enumerate(tensors)], before, stepped)
+    return {layer: json.loads(json.dumps(ranks._announced(held)))}
+
+
+def holders(*told):
+    return [(team.holders, team.others, team.owner) for team in ranks._divided(told)]
+
+
+def weight(seed=0, shape=(30, 40), dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def test_each_layer_has_one_owner_and_loads_are_balanced():
+    sizes = [200, 150, 140, 90, 60, 50, 40, 30, 20, 10]
+    told = {}
+    for size in sizes:
+        told.update(said(torch.ones(size, size), layer=f"l{size}"))
+    teams = ranks._divided([told] * 3)
+    assert sorted(int(team.layer[1:]) for team in teams) == sorted(sizes)
+    assert {team.owner for team in teams} == {0, 1, 2}
+    cost = {layer: one["cost"] for layer, one in told.items()}
+    loads = [sum(cost[team.layer] for team in teams if team.owner == n) for n in range(3)]
+    # Graham's bound for taking the most costly first: a third above the best
+    assert max(loads) <= max(*cost.values(), sum(loads) / 3 * 4 / 3)
+
+
+def test_layers_that_took_no_step_cost_nothing():
+    told = {**said(torch.ones(90, 90), stepped=False, layer="idle")}
+    told.update(said(torch.ones(30, 30), layer="a"))
+    told.update(said(torch.ones(30, 30), layer="b"))
+    owners = {team.layer: team.owner for team in ranks._divided([told, told])}
+    assert owners["a"] != owners["b"]
+
+
+def test_a_step_on_one_process_is_a_step_of_the_layer():
+    told = [said(weight(), stepped=False), said(stepped=True)]
+    (team,) = ranks._divided(told)
+    assert (team.holders, team.others, team.owner) == ([0], [1], 0)
+    assert ranks._stepped(team, told)
+
+
+def test_whoever_has_no_weight_follows_those_that_have():
+    assert holders(said(), said(weight()), said(weight())) == [([1, 2], [0], 1)]
+    assert holders(said(), said()) == [([], [0, 1], None)]
+
+
+def test_different_networks_have_owners_of_their_own():
+    told = [said(weight(0)), said(weight(1)), said(weight(0)), said()]
+    assert sorted(holders(*told), key=str) == [([0, 2], [], 0), ([1], [], 1), ([], [3], None)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        weight(1),
+        weight(0, (40, 30)),
+        weight(0, dtype=torch.bfloat16),
+        weight(0).flip(0),
+        weight(0) + 1e-3 * weight(1),
+        weight(0).index_fill(0, torch.tensor([0]), torch.nan),
+    ],
+    ids=["values", "shape", "type", "order", "a little", "not finite"],
+)
+def test_different_weights_are_told_apart(other):
+    assert len(holders(said(weight()), said(other))) == 2
+
+
+def test_training_before_a_softmax_is_seen_though_it_leaves_the_sum():
+    moved = weight() + 1e-3 * (weight(1) - weight(1).mean(0))
+    assert moved.sum().item() == pytest.approx(weight().sum().item(), abs=1e-4)
+    assert len(holders(said(weight()), said(moved))) == 2
+
+
+def test_replicas_that_drifted_apart_by_rounding_are_replicas():
+    drifted = weight() * (1 + 1e-7 * weight(1))
+    assert not torch.equal(drifted, weight())
+    assert len(holders(said(weight()), said(drifted))) == 1
+
+
+def test_replicas_with_nan_are_replicas():
+    broken = weight().index_fill(0, torch.tensor([3]), torch.nan)
+    assert len(holders(said(broken), said(broken.clone()))) == 1
+
+
+def odd_tensors():
+    matrix = weight()
+    with warnings.catch_warnings():  # torch's own: CSR is in beta, quantisation goes away
+        warnings.simplefilter("ignore")
+        csr = matrix.to_sparse_csr()
+        quantised = torch.quantize_per_tensor(matrix, 0.1, 0, torch.qint8)
+    return {
+        "bf16": matrix.bfloat16(),
+        "fp16": matrix.half(),
+        "fp8": matrix.to(torch.float8_e4m3fn),
+        "complex": torch.complex(matrix, matrix),
+        "integer": matrix.int(),
+        "meta": matrix.to("meta"),
+        "empty": matrix[:0],
+        "a row": matrix[:1],
+        "sparse": matrix.to_sparse(),
+        "csr": csr,
+        "quantised": quantised,
+        "channels last": weight(0, (4, 3, 5, 5)).to(memory_format=torch.channels_last),
+        "expanded": matrix[:1].expand(20, -1),
+        "transposed": matrix.t(),
+        "a gradient's": nn.Parameter(matrix),
+        "huge": matrix.double() * 1e300,
+    }
+
+
+@pytest.mark.parametrize("kind", odd_tensors())
+def test_any_tensor_can_be_announced_and_is_like_itself(kind):
+    tensor = odd_tensors()[kind]
+    assert len(holders(said(tensor), said(tensor))) == 1
+
+
+class Stubborn(torch.Tensor):
+    """A tensor that no operation is defined for."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function.__name__ in ("reshape", "detach"):
+            raise RuntimeError("not implemented")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_a_tensor_that_can_not_be_read_is_announced_by_its_looks():
+    announced = said(weight().as_subclass(Stubborn))["layer"]["weights"]
+    assert announced == [[[30, 40, "torch.float32"], []]]
+
+
+def test_sums_are_taken_block_by_block(monkeypatch):
+    whole = said(weight())["layer"]["weights"][0][1]
+    monkeypatch.setattr(ranks, "_BLOCK", 7)
+    assert said(weight())["layer"]["weights"][0][1] == pytest.approx(whole, rel=1e-12)

@@ -1,0 +1,123 @@
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+import rankwise
+from tests import ROOT
+
+PAGE = (ROOT / "docs" / "migration.md").read_text()
+SECTIONS = re.split(r"^## ", PAGE, flags=re.M)[1:]
+BLOCKS = [
+    pytest.param(block, id=f"{section.splitlines()[0]} {number}")
+    for section in SECTIONS
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", section, re.S))
+]
+
+
+def surroundings():
+    """What the page says is given."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 5))
+    loader = [(torch.randn(6, 3, 4, 4), torch.randint(0, 5, (6,))) for _ in range(2)]
+    return {"model": model, "loader": loader, "loss_function": nn.CrossEntropyLoss(), "epochs": 3}
+
+
+def test_every_section_has_a_block():
+    assert len(SECTIONS) == 4
+    assert all("```python" in section for section in SECTIONS)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_blocks_run_train_and_end_epochs(block):
+    names = surroundings()
+    weights = [parameter for parameter in names["model"].parameters() if parameter.ndim >= 2]
+    before = [weight.clone() for weight in weights]
+    exec(block, names)  # noqa: S102
+    assert not any(torch.equal(old, new) for old, new in zip(before, weights, strict=True))
+    who = names.get("scheduler", names["optimizer"])
+    assert len(who.rates()) == 2
+    assert who.last_probe is not None
+
+
+def layers():
+    """An optimizer whose second layer gains rank in the second epoch; each epoch's end."""
+    still, gaining = (nn.Parameter(torch.randn(16, 24)) for _ in range(2))
+    optimizer = rankwise.RMSGD([still, gaining], lr=0.1, beta=0.9)
+
+    def end_epoch(epoch):
+        for param in (still, gaining):
+            param.grad = torch.zeros_like(param)
+        optimizer.step()
+        if epoch == 1:
+            gaining.data += 5 * torch.randn(16, 2) @ torch.randn(2, 24)
+        optimizer.epoch_step()
+
+    return optimizer, end_epoch
+
+
+COMPOSE = {
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o, 0.5, total_iters=3),
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o, 0.5, total_iters=3),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda _: 0.9),
+    "StepLR": lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [2, 3], 0.5),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 10),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
+    "ChainedScheduler": lambda o: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.LinearLR(o, 0.5, total_iters=3), lr_scheduler.ExponentialLR(o, 0.9)]
+    ),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1),
+}
+OVERWRITE = {
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.9**epoch),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=10),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 10),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=4),
+    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.ConstantLR(o, 0.5, 3), lr_scheduler.ExponentialLR(o, 0.9)], [3]
+    ),
+}
+
+
+def paces(make):
+    """How the second layer's rate is to the first one's, beside a scheduler and without one."""
+    found = []
+    for maker in (make, None):
+        torch.manual_seed(0)
+        optimizer, end_epoch = layers()
+        scheduler = maker(optimizer) if maker else None
+        for epoch in range(6):
+            end_epoch(epoch)
+            if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
+                scheduler.step(1.0)
+            elif scheduler is not None:
+                scheduler.step()
+        first, second = optimizer.rates().values()
+        found.append(second / first)
+    return found
+
+
+@pytest.mark.parametrize("name", COMPOSE)
+def test_schedulers_that_the_page_says_multiply(name):
+    beside, alone = paces(COMPOSE[name])
+    assert alone > 1.5
+    assert beside == pytest.approx(alone)
+    assert name in PAGE
+
+
+@pytest.mark.parametrize("name", OVERWRITE)
+def test_schedulers_that_the_page_says_overwrite(name):
+    with pytest.warns(UserWarning, match="All layers have the same rate"):
+        beside, alone = paces(OVERWRITE[name])
+    assert alone > 1.5
+    assert beside == pytest.approx(1)
+    assert name in PAGE
+
+
+def test_a_pace_for_a_number_of_epochs_agrees_with_the_papers():
+    for epochs, beta in ((250, 0.98), (100, 0.95)):
+        derived = 0.006 ** (1 / epochs)
+        assert derived == pytest.approx(beta, abs=0.001)

@@ -1,0 +1,223 @@
+"""The rule, as a pure function."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rankwise
+from rankwise.optim.rates import Rule, State, Unread, next_states
+
+PAPER = Rule(beta=0.98, zeta=1.0, floor=1e-4)
+RELEASED = Rule(beta=0.8, zeta=1.0, floor=0.0, variant="released")
+
+
+def after(state, reading, rule=PAPER):
+    return next_states([state], [reading], [rule])[0]
+
+
+def test_the_paper_s_rule():
+    state = after(State(0.03, 0.03, stable_rank=0.1), 0.15)
+    assert state == State(0.03, 0.98 * 0.03 + 1.0 * (0.15 - 0.1), 0.15, epoch=1)
+
+
+def test_a_loss_of_stable_rank_lowers_the_rate_to_the_floor_at_most():
+    assert after(State(0.03, 0.03, stable_rank=0.5), 0.4).rate == PAPER.floor
+
+
+def test_a_layer_at_the_floor_rises_again():
+    low = State(0.03, PAPER.floor, stable_rank=0.4)
+    assert after(low, 0.45).rate == pytest.approx(0.05, abs=1e-3)
+
+
+def test_zeta_weighs_the_gain():
+    doubled = PAPER._replace(zeta=2.0)
+    assert after(State(1.0, 0.0, 0.1), 0.2, doubled).rate == pytest.approx(0.2)
+
+
+def test_an_unknown_start_is_no_gain():
+    state = after(State(0.03, 0.03, stable_rank=None), 0.7)
+    assert (state.rate, state.stable_rank) == (0.98 * 0.03, 0.7)
+
+
+def test_a_layer_that_took_no_step_stays_as_it_is():
+    state = State(0.03, 0.02, 0.3, epoch=4)
+    assert after(state, Unread.IDLE) == state
+
+
+def test_a_layer_that_could_not_be_measured_stays_as_it_is():
+    state = State(0.03, 0.02, 0.3, epoch=4)
+    assert after(state, Unread.FAILED) == state
+
+
+def test_a_layer_with_rate_zero_stays_frozen():
+    assert after(State(0.0, 0.0, 0.1), 0.9).rate == 0.0
+
+
+def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others():
+    states = [State(0.1, 0.1, 0.0), State(0.2, 0.2, 0.0), State(0.5, 0.5)]
+    new = next_states(states, [0.1, 0.0, Unread.UNPROBED], [PAPER] * 3)
+    mean = ((0.098 + 0.1) / 0.1 + 0.98) / 2
+    assert new[2].rate == pytest.approx(0.5 * mean)
+
+
+def test_a_layer_without_weight_keeps_its_rate_where_nothing_is_probed():
+    states = [State(0.1, 0.07), State(0.1, 0.07)]
+    assert next_states(states, [Unread.UNPROBED, Unread.FAILED], [PAPER] * 2) == states
+
+
+def test_states_are_not_changed():
+    states = [State(0.1, 0.1, 0.0)]
+    next_states(states, [0.5], [PAPER])
+    assert states == [State(0.1, 0.1, 0.0)]
+
+
+@given(
+    beta=st.floats(0, 1),
+    zeta=st.floats(0, 10),
+    floor=st.floats(1e-8, 1e-2),
+    ranks=st.lists(st.floats(0, 1), min_size=1, max_size=30),
+)
+def test_rates_stay_above_the_floor_and_sum_up_the_gains(beta, zeta, floor, ranks):
+    rule = Rule(beta, zeta, floor)
+    state = State(0.03, 0.03, 0.0)
+    expected, before = 0.03, 0.0
+    for s in ranks:
+        state = after(state, s, rule)
+        expected, before = max(beta * expected + zeta * (s - before), floor), s
+        assert state.rate == expected >= floor
+    assert state.epoch == len(ranks)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.randoms())
+def test_the_order_of_layers_does_not_matter(ranks, random):
+    states = [State(0.03, 0.03, 0.0)] * len(ranks)
+    rules = [PAPER] * len(ranks)
+    order = random.sample(range(len(ranks)), len(ranks))
+    plain = next_states(states, ranks, rules)
+    assert next_states(states, [ranks[i] for i in order], rules) == [plain[i] for i in order]
+
+
+def test_with_scaled_zeta_and_floor_the_rule_scales():
+    """The relative rule of METHOD §4: a first rate c times as large gives c times the rates."""
+    scale = 0.001 / 0.03
+    relative = Rule(0.98, 1.0 * scale, 1e-4 * scale)
+    small, large = State(0.001, 0.001, 0.1), State(0.03, 0.03, 0.1)
+    for s in (0.2, 0.25, 0.1, 0.1):
+        small, large = after(small, s, relative), after(large, s)
+        assert small.rate == pytest.approx(large.rate * scale, rel=1e-12)
+
+
+class TestAnnealed:
+    RULE = Rule(beta=0.8, zeta=1.0, floor=1e-3, variant="annealed", epochs=20)
+
+    @given(
+        beta=st.floats(0, 1),
+        zeta=st.floats(0, 10),
+        ranks=st.lists(st.floats(0, 1), min_size=1, max_size=40),
+    )
+    def test_gains_fade_on_top_of_the_first_rate_under_a_cosine(self, beta, zeta, ranks):
+        """η(t) = a(t)·max(η(0) + m(t), floor); what the floor adds to m stays in it."""
+        rule = self.RULE._replace(beta=beta, zeta=zeta)
+        state, extra, before = State(0.1, 0.1, 0.0), 0.0, 0.0
+        for epoch, s in enumerate(ranks, start=1):
+            state = after(state, s, rule)
+            extra = max(beta * extra + zeta * (s - before), rule.floor - 0.1)
+            before = s
+            cosine = (1 + math.cos(math.pi * min(epoch, 19) / 20)) / 2
+            assert state.rate == pytest.approx(cosine * (0.1 + extra), rel=1e-6, abs=1e-9)
+            assert state.rate > 0
+
+    def test_without_gain_it_is_a_cosine_from_the_first_rate(self):
+        state = State(0.1, 0.1, 0.3)
+        for _ in range(10):
+            state = after(state, 0.3, self.RULE)
+        assert state.rate == pytest.approx(0.05)
+
+    def test_a_layer_that_waits_anneals_with_the_others(self):
+        moving, idle = State(0.1, 0.1, 0.3), State(0.1, 0.1, 0.3)
+        for _ in range(5):
+            moving, idle = next_states([moving, idle], [0.3, Unread.IDLE], [self.RULE] * 2)
+        assert idle.rate == pytest.approx(moving.rate)
+        assert idle.stable_rank == 0.3
+
+    def test_rates_stay_above_zero_beyond_the_last_epoch(self):
+        state = State(0.1, 0.1, 0.0)
+        for _ in range(50):
+            state = after(state, 0.0, self.RULE)
+        assert state.rate == pytest.approx(0.1 * (1 + math.cos(math.pi * 19 / 20)) / 2)
+
+    def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others(self):
+        states = [State(0.1, 0.1, 0.0), State(0.5, 0.5)]
+        new = next_states(states, [0.1, Unread.UNPROBED], [self.RULE] * 2)
+        assert new[1].rate == pytest.approx(5 * new[0].rate)
+
+
+class TestRelativeGain:
+    RULE = Rule(beta=0.5, zeta=2.0, floor=1e-6, gain="relative")
+
+    @pytest.mark.parametrize(
+        ("before", "now", "share"), [(0.1, 0.2, 0.5), (0.2, 0.1, -0.5), (0.0, 1e-6, 1), (0, 0, 0)]
+    )
+    def test_a_gain_counts_by_its_share_of_the_larger_rank(self, before, now, share):
+        rate = after(State(0.1, 0.1, before), now, self.RULE).rate
+        assert rate == pytest.approx(0.5 * 0.1 + 2.0 * 0.03 * share)
+
+
+class TestBetaFor:
+    def test_it_gives_the_paper_s_values_for_its_budgets(self):
+        assert rankwise.beta_for(250) == pytest.approx(0.98)
+        assert rankwise.beta_for(100) == pytest.approx(0.95, abs=1e-3)
+
+    @pytest.mark.parametrize("epochs", [1, 15, 250, 1000])
+    def test_every_budget_leaves_as_much_of_the_first_rate(self, epochs):
+        assert rankwise.beta_for(epochs) ** epochs == pytest.approx(0.98**250)
+
+    @pytest.mark.parametrize(("epochs", "left"), [(1, 0.05), (20, 0.05), (250, 0.98**250), (3, 1)])
+    def test_as_much_is_left_as_was_asked_for(self, epochs, left):
+        assert rankwise.beta_for(epochs, left=left) ** epochs == pytest.approx(left)
+
+    @pytest.mark.parametrize("left", [0, -0.1, 1.5, float("nan"), True, "0.05"])
+    def test_no_share_is_refused(self, left):
+        with pytest.raises(rankwise.ArgumentError, match="left above 0"):
+            rankwise.beta_for(20, left=left)
+
+    @pytest.mark.parametrize("epochs", [0, -1, 2.5, True, "10", None])
+    def test_no_epochs_are_refused(self, epochs):
+        with pytest.raises(rankwise.ArgumentError, match="epochs"):
+            rankwise.beta_for(epochs)
+
+
+class TestReleased:
+    def test_the_first_epoch_adds_the_first_rate(self):
+        assert after(State(0.1, 0.1, 0.0), 0.4, RELEASED).rate == pytest.approx(1.8 * 0.1)
+
+    def test_an_empty_layer_is_held_at_the_first_rate(self):
+        state = after(State(0.1, 0.1, 0.0), 0.0, RELEASED)
+        for _ in range(3):
+            state = after(state, 0.0, RELEASED)
+            assert state.rate == pytest.approx(0.1)
+            assert state.asleep
+
+    def test_a_layer_that_wakes_follows_its_gain(self):
+        state = after(State(0.1, 0.1, 0.0), 0.0, RELEASED)
+        state = after(state, 0.25, RELEASED)
+        assert (state.rate, state.asleep) == (pytest.approx(0.8 * 0.18 + 0.25), False)
+        assert after(state, 0.25, RELEASED).rate == pytest.approx(0.8 * (0.8 * 0.18 + 0.25))
+
+    def test_rates_may_fall_to_zero(self):
+        state = State(0.1, 0.1, 0.5, epoch=3, asleep=False)
+        assert after(state, 0.0, RELEASED).rate == 0.0
+
+    def test_the_layer_after_one_that_wakes_is_passed_over_for_an_epoch(self):
+        states = [State(0.1, 0.1, 0.0, epoch=2)] * 3
+        new = next_states(states, [0.3, 0.0, 0.0], [RELEASED] * 3)
+        assert [state.rate for state in new] == pytest.approx([0.38, 0.08, 0.1])
+        assert [state.asleep for state in new] == [False, True, True]
+
+    def test_a_layer_that_is_not_probed_follows_the_one_before(self):
+        states = [State(0.1, 0.1), State(0.1, 0.1, 0.0), State(0.1, 0.1)]
+        readings = [Unread.UNPROBED, 0.0, Unread.UNPROBED]
+        rates = [state.rate for state in next_states(states, readings, [RELEASED] * 3)]
+        assert rates == [0.1, pytest.approx(0.18), pytest.approx(0.18)]

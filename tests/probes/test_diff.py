@@ -1,0 +1,192 @@
+import json
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+
+from rankwise._table import display_width
+from rankwise.errors import MissingExtraError, ProbeMismatchError
+from rankwise.probes.diff import LayerChange, compare
+from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
+from rankwise.probes.show.changes import change_lines
+
+
+def probed(name, *, rank=4, s=0.25, condition=0.5, q=0.46, shape=(8, 9)):
+    figures = {"rank_fraction": rank / 8, "stable_rank": s, "condition": condition, "quality": q}
+    figures |= {"noise_fraction": 0.3, "noise_variance": 0.1}
+    figures |= {"spectral_norm": 2.0, "effective_rank": 3.0}
+    mode = ModeMetrics(mode="matrix", rows=8, columns=9, rank=rank, **figures)
+    return LayerMetrics(
+        name,
+        "linear",
+        shape,
+        "float32",
+        math.prod(shape),
+        Status.PROBED,
+        rank=rank,
+        modes=(mode,),
+        **figures,
+    )
+
+
+def skipped(name, status=Status.VECTOR, reason=""):
+    return LayerMetrics(name, "other", (8,), "float32", 8, status, reason)
+
+
+BEFORE = [probed("a"), probed("b"), skipped("a.bias"), probed("old")]
+AFTER = [
+    probed("a", rank=6, s=0.5, condition=0.4, q=0.9),
+    probed("b"),
+    skipped("a.bias"),
+    probed("new"),
+]
+
+
+def test_change_is_after_minus_before():
+    change = LayerChange("a", BEFORE[0], AFTER[0])
+    assert change.rank == 2
+    assert change.stable_rank == 0.25
+    assert change.condition == pytest.approx(-0.1)
+    assert change.quality == pytest.approx(0.44)
+
+
+def test_change_is_none_without_figures():
+    change = LayerChange("a", probed("a"), skipped("a"))
+    assert (change.rank, change.stable_rank, change.condition, change.quality) == (None,) * 4
+
+
+def test_nothing_vanishes():
+    diff = compare(BEFORE, AFTER)
+    assert [change.name for change in diff.changes] == ["a", "b", "a.bias"]
+    assert [layer.name for layer in diff.added] == ["new"]
+    assert [layer.name for layer in diff.removed] == ["old"]
+    assert diff.renamed_prefix == ""
+
+
+def test_table_shows_what_changed_and_says_the_rest():
+    table = compare(BEFORE, AFTER).table()
+    head, row, *words = table.splitlines()
+    assert head.split() == ["layer", "rank", "Δs", "Δκ", "Δq", "q"]
+    assert row.split() == ["a", "4", "→", "6", "+0.2500", "-0.1000", "+0.4400", "0.900"]
+    assert "Quality q rose in 1 layer, fell in 0 and stayed in 1." in words
+    assert "1 tensor only in the second: new." in words
+    assert "1 tensor only in the first: old." in words
+
+
+def test_same_probe_twice():
+    diff = compare(BEFORE, BEFORE)
+    assert str(diff) == "No layer changed: the 3 that both have are the same."
+
+
+def test_prefix_is_seen_through_and_said():
+    diff = compare(BEFORE, [replace(layer, name="net." + layer.name) for layer in BEFORE])
+    assert diff.renamed_prefix == "+net."
+    assert not diff.added
+    assert not diff.removed
+    assert "Names were matched across a prefix: the second's gained 'net.'." in str(diff)
+
+
+def test_no_layer_in_common():
+    with pytest.raises(ProbeMismatchError, match="no layer in common"):
+        compare([probed("a")], [probed("b")])
+    with pytest.raises(ProbeMismatchError, match=r"prefixes 'x\.', 'y\.'"):
+        compare([probed("a")], [probed("x.a"), probed("y.a")])
+
+
+def test_shape_change_is_shown():
+    diff = compare([probed("fc", shape=(8, 9))], [probed("fc", shape=(100, 9))])
+    assert diff.changes[0].reshaped
+    assert "fc: 8×9 → 100×9 (another shape)." in str(diff)
+
+
+def test_layer_that_broke_is_first_and_in_the_table():
+    after = [AFTER[0], skipped("b", Status.NOT_FINITE, "3 of 72 values are NaN")]
+    diff = compare(BEFORE[:2], after)
+    table, _, words = diff.table(width=200).partition("\n\n")
+    assert words.splitlines()[0] == (
+        "Warning: b was probed and is not finite (3 of 72 values are NaN)."
+    )
+    assert "4 → –" in table
+    assert compare(after, BEFORE[:2]).table().count("b was not finite and is probed.") == 1
+
+
+def test_broken_layers_come_before_other_changes_of_status():
+    before = [probed("a"), probed("b"), probed("c")]
+    after = [skipped("a", Status.FILTERED), skipped("b", Status.NOT_FINITE), probed("c")]
+    words = str(compare(before, after)).partition("\n\n")[2].splitlines()
+    assert words[:2] == [
+        "Warning: b was probed and is not finite.",
+        "a was probed and is filtered.",
+    ]
+
+
+def test_a_fall_of_condition_is_for_the_better():
+    diff = compare([probed("a")], [probed("a", condition=0.4, s=0.5, q=0.1)])
+    tones = {cell.text: cell.tone for cell in change_lines(diff)[1]}
+    assert tones["-0.1000"] == "good"
+    assert tones["+0.2500"] == "good"
+    assert tones["-0.3600"] == "bad"
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"), [(None, "xyz"), ("quality", "yzx"), ("-quality", "xzy"), ("-name", "zyx")]
+)
+def test_sort_by_change(sort, order):
+    before = [probed(name, q=0.5) for name in "xyz"]
+    after = [probed("x", q=0.9), probed("y", q=0.1), probed("z", q=0.6)]
+    rows = compare(before, after).table(sort=sort).splitlines()[1:4]
+    assert "".join(row[0] for row in rows) == order
+
+
+def test_top_and_unknown_sort():
+    diff = compare([probed("x"), probed("y")], [probed("x", q=1.0), probed("y", q=1.0)])
+    assert "… 1 more layer" in diff.table(top=1).splitlines()
+    with pytest.raises(ValueError, match="condition, name, quality, rank, stable_rank"):
+        diff.table(sort="noise")
+    with pytest.raises(ValueError, match="top"):
+        compare(BEFORE, BEFORE).table(top=0)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_table_fits(width):
+    name = "encoder.層." * 20
+    diff = compare([probed(name), skipped("\x1b[31m")], [probed(name, q=1.0), probed("\x1b[31m")])
+    assert max(map(display_width, diff.table(width=width).splitlines())) <= width
+    assert "\x1b" not in diff.table(width=width)
+
+
+def test_json_holds_changes_and_both_sides():
+    document = json.loads(compare(BEFORE, AFTER).to_json())
+    first = document["changes"][0]
+    assert (first["quality"], first["quality_before"], first["quality_after"]) == (
+        pytest.approx(0.44),
+        0.46,
+        0.9,
+    )
+    assert len(document["changes"]) == 3
+    assert [row["name"] for row in document["added"]] == ["new"]
+    assert [row["name"] for row in document["removed"]] == ["old"]
+
+
+def test_frame():
+    pytest.importorskip("pandas")
+    frame = compare(BEFORE, AFTER).to_frame()
+    assert list(frame["name"]) == ["a", "b", "a.bias"]
+    assert frame["rank"][0] == 2
+
+
+def test_frame_without_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"rankwise\[frame\]"):
+        compare(BEFORE, AFTER).to_frame()
+
+
+def test_html_is_escaped():
+    name = "<script>x"
+    document = compare([probed(name)], [probed(name, q=1.0)])._repr_html_()
+    assert "<script" not in document
+    assert "&lt;script&gt;x" in document
+    assert "<th>Δq</th>" in document
+    assert "Quality q rose in 1 layer" in document
+    assert "<table" not in compare(BEFORE, BEFORE)._repr_html_()

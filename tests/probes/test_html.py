@@ -1,0 +1,103 @@
+import math
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
+from rankwise.probes.show.html import layers_html
+
+VOID = {"br", "hr", "img"}
+
+
+def probed(name, rank=4):
+    figures = {"stable_rank": 0.25, "condition": 0.5, "quality": math.pi / 4}
+    figures |= {"noise_fraction": 0.3, "noise_variance": 0.1}
+    figures |= {"spectral_norm": 2.0, "effective_rank": 3.0, "rank_fraction": rank / 8}
+    mode = ModeMetrics(mode="matrix", rows=8, columns=9, rank=rank, **figures)
+    return LayerMetrics(
+        name, "linear", (8, 9), "float32", 72, Status.PROBED, rank=rank, modes=(mode,), **figures
+    )
+
+
+def vector(name):
+    return LayerMetrics(name, "other", (8,), "float32", 8, Status.VECTOR, "1-D")
+
+
+class Checker(HTMLParser):
+    """Collects tags and text, and sees that every tag is closed."""
+
+    def __init__(self, document):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data
+
+
+def render(layers, **options):
+    return layers_html(layers, **{"quality": 0.5, "coverage": 0.9} | options)
+
+
+def test_has_table_summary_skipped_and_notes():
+    page = Checker(
+        render([probed("conv1"), vector("conv1.bias")], title="net.pt", notes=["a note"])
+    )
+    assert page.open == []
+    assert sum(tag == "tr" for tag, _ in page.tags) == 2
+    for words in ("net.pt", "conv1", "8×9", "4/8", "0.250", "0.785", "30 %", "Note: a note"):
+        assert words in page.text
+    assert "The one layer holds structure." in page.text
+    assert "1 vector (bias or norm scale): conv1.bias" in page.text
+
+
+def test_bar_is_as_long_as_the_share():
+    half = replace(probed("b"), stable_rank=0.125, quality=math.pi / 16)
+    document = render([probed("a"), half])
+    assert document.count(".4) 100.0%,transparent 100.0%") == 2
+    assert ".4) 50.0%,transparent 50.0%" in document  # s
+    assert ".4) 25.0%,transparent 25.0%" in document  # q
+
+
+def test_loads_nothing_and_fixes_no_colour():
+    document = render([probed("conv1")])
+    assert "http" not in document
+    assert "<script" not in document
+    assert "background:#" not in document.replace(" ", "")
+    assert "color:#" not in document.replace(" ", "")
+
+
+def test_empty_layers_are_faded():
+    assert 'class="rankwise-empty"' in render([probed("a", rank=0)])
+    assert 'class="rankwise-empty"' not in render([probed("a")])
+
+
+@given(st.text(st.characters()), st.text(st.characters()))
+def test_names_cannot_become_markup(name, note):
+    tags = Checker(render([probed("x"), vector("y")], title="t", notes=["n"])).tags
+    page = Checker(render([probed(name), vector(name)], title="t", notes=[note]))
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in tags]
+
+
+def test_script_in_a_name_is_shown_as_text():
+    document = render([probed("<script>alert(1)</script>")], title="<img src=x>")
+    assert "<script" not in document
+    assert "<img" not in document
+    assert "&lt;script&gt;" in document
+
+
+def test_no_layers():
+    page = Checker(render([], quality=None, coverage=0.0))
+    assert page.text.strip() == "The model holds no tensors."

@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch import nn
+
+import rankwise
+from rankwise.reports.changes import changes_page
+from rankwise.reports.html import page_html
+from rankwise.reports.page import Picture, Table
+
+
+def strong(rank=3):
+    return torch.randn(30, rank) @ torch.randn(rank, 54) + 0.1 * torch.randn(30, 54)
+
+
+def page_of(before, after):
+    probes = rankwise.probe(before), rankwise.probe(after)
+    return *probes, changes_page(*probes, ("old.pt", "<new>\u202e.pt"))
+
+
+def items(page, kind):
+    return [item for section in page.sections for item in section.items if isinstance(item, kind)]
+
+
+@pytest.fixture
+def pair():
+    same = strong()
+    before = {
+        "up": strong(2),
+        "down": strong(8),
+        "same": same,
+        "gone": strong(),
+        "b": torch.ones(3),
+    }
+    after = {"up": strong(8), "down": strong(2), "same": same, "new": strong(), "b": torch.ones(3)}
+    return page_of(before, after)
+
+
+def test_the_verdict_says_what_rose_and_what_fell(pair):
+    before, after, page = pair
+    verdict = " ".join(page.verdict)
+    assert f"from {before.quality:.3f} to {after.quality:.3f}" in verdict
+    assert "grew most in up" in verdict
+    assert "fell most in down" in verdict
+    assert "1 tensor only in the second: new" in verdict
+    assert page.title == "old.pt → <new>\\u202e.pt"
+
+
+def test_figures_and_table_hold_the_layers_of_both(pair):
+    before, after, page = pair
+    assert len(items(page, Picture)) == 3
+    changes, *one_sided = items(page, Table)
+    rows = {row[0].layer: row for row in changes.rows}
+    assert list(rows) == list(page.layers) == ["up", "down", "same"]
+    gain = changes.heads.index("Δs")
+    assert rows["up"][gain].value == after["up"].stable_rank - before["up"].stable_rank
+    assert rows["down"][gain].tone == "bad"
+    assert [table.rows[0][0].text for table in one_sided] == ["gone", "new"]
+
+
+def test_a_q_that_rank_one_lifts_is_not_praised():
+    *_, page = page_of(
+        {"w": strong(3)},
+        {"w": torch.outer(torch.ones(30), torch.ones(54)) + 0.1 * torch.randn(30, 54)},
+    )
+    told = [line for line in page.verdict if "by definition, not by learning" in line]
+    assert told == [
+        "Mind that 1 layer of the second and 0 of the first are rank 1 in an unfolding, "
+        "which lifts q and Q by definition, not by learning."
+    ]
+
+
+def test_broken_layers_come_first():
+    *_, page = page_of({"w": strong()}, {"w": torch.full((30, 54), torch.nan)})
+    assert page.verdict[0].startswith("Warning: w was probed and is not finite")
+    assert items(page, Picture) == []
+    assert "Warning: w was" in page_html(page)
+
+
+def test_networks_without_a_common_layer_are_compared_as_wholes():
+    before, after, page = page_of({"a": strong()}, {"b": strong()})
+    assert page.verdict[0].startswith("Layers are not set side by side. The two have no layer")
+    (table,) = items(page, Table)
+    assert [row[0].text for row in table.rows] == ["old.pt", "<new>\\u202e.pt"]
+    assert [row[1].value for row in table.rows] == [before.quality, after.quality]
+    assert page.layers == ()
+
+
+def test_another_p_is_named_as_the_reason():
+    one, two = rankwise.probe({"a": strong()}, p=1), rankwise.probe({"a": strong()})
+    page = changes_page(one, two, ("one", "two"))
+    assert "p = 1, the other with p = 2" in page.verdict[0]
+
+
+def test_networks_without_layers_have_a_page_too():
+    *_, page = page_of(nn.BatchNorm1d(3), nn.BatchNorm1d(3))
+    assert "No layer was probed on both sides." in page.verdict
+
+
+def test_a_browser_draws_it(pair, visit):
+    *_, page = pair
+    opened = visit(page_html(page))
+    assert opened.tab.locator("canvas").count() == 3
+    assert "<new>\\u202e.pt" in opened.text("h1")

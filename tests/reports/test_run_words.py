@@ -1,0 +1,106 @@
+"""A run in words: how it ended or how far it is, and what its layers learned."""
+
+import pytest
+
+pytest.importorskip("altair")
+
+from rankwise.charts.run_rows import layer_rows
+from rankwise.reports.run_words import run_facts, run_verdict, time_text
+from tests.lab.runs import LAYERS, epoch, grown, written
+
+
+def words(folder):
+    run = folder.read()
+    return " ".join(run_verdict(run, layer_rows(run.layers())))
+
+
+def facts(folder):
+    return {fact.label: fact.value for fact in run_facts(folder.read())}
+
+
+def test_the_verdict_says_how_the_run_ended_and_what_it_reached(tmp_path):
+    found = words(grown(tmp_path, seed=3))
+    assert "resnet20 on digits, trained by rmsgd (rate 0.03, β 0.98, seed 3)" in found
+    assert "It finished after 3 epochs." in found
+    assert "Test accuracy is 80.00 % after epoch 3; it was best in epoch 2: 90.00 %." in found
+    assert "Q rose from 0.100 (epoch 1) to 0.300 (epoch 3)" in found
+    assert "rose most in conv (+0.250)" in found
+    assert "1 layer (fc) holds NaN or Inf" in found
+    assert "Rates lie between 0.01 and 0.02" in found
+
+
+def test_tiles_hold_the_figures_of_the_last_epoch(tmp_path):
+    found = facts(grown(tmp_path, status=None))
+    assert found["Test accuracy"] == "80.00 %"
+    assert found["Network quality Q"] == "0.300"
+    assert found["Epochs"] == "3 of 250"
+    assert found["Time an epoch"] == "1 s"
+
+
+@pytest.mark.parametrize(
+    ("score", "label"), [("perplexity", "perplexity"), ("frechet", "Fréchet distance")]
+)
+def test_a_score_that_should_fall_is_best_where_it_is_lowest(tmp_path, score, label):
+    records = [epoch(n, score=score, value=v) for n, v in enumerate((90.0, 20.0, 30.0), 1)]
+    found = words(written(tmp_path, records))
+    assert f"Test {label} is 30.00 after epoch 3; it was best in epoch 2: 20.00." in found
+
+
+def test_a_run_without_a_score_says_so(tmp_path):
+    assert "It has no score on test data." in words(written(tmp_path, [{**epoch(1), "test": {}}]))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sentence"),
+    [
+        ([0.0, 0.0], "Nothing stands out from noise in any layer."),
+        ([0.0, 2.0], "1 layer (conv) still looks like noise."),
+        ([2.0, 2.0], "Every layer holds structure that stands out from noise."),
+    ],
+)
+def test_layers_that_are_still_noise_are_named(tmp_path, ranks, sentence):
+    layers = {**LAYERS, "stable_rank": [0.1, 0.1], "quality": [0.4, 0.4], "rank": ranks}
+    assert sentence in words(written(tmp_path, [epoch(1)], layers=layers))
+
+
+def test_a_layer_of_rank_one_is_not_taken_for_a_good_one(tmp_path):
+    layers = {**LAYERS, "quality": [1.5707963267948966, 0.1], "rank": [1.0, 2.0]}
+    found = words(written(tmp_path, [epoch(1)], layers=layers))
+    assert "1 layer (conv) has rank 1" in found
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rates", "status", "warned"),
+    [
+        ("rmsgd", [0.02, 0.03], "finished", True),
+        ("rmsgd", [0.02, 0.001], "finished", False),
+        ("rmsgd", [0.02, 0.03], None, False),
+        ("sgd", [0.1, 0.1], "finished", False),
+    ],
+)
+def test_rates_that_are_still_high_at_the_end_are_warned_of(
+    tmp_path, optimizer, rates, status, warned
+):
+    layers = {**LAYERS, "rate": rates}
+    folder = written(tmp_path, [epoch(1)], layers=layers, status=status, optimizer=optimizer)
+    assert ("rates were still high at the end" in words(folder)) is warned
+
+
+def test_quality_that_does_not_move_stays(tmp_path):
+    found = words(written(tmp_path, [epoch(1, quality=0.4), epoch(2, quality=0.40001)]))
+    assert "Network quality Q stayed at 0.400." in found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.6549, "0.655 s"),
+        (119, "119 s"),
+        (150, "2.5 min"),
+        (9000, "2.5 h"),
+        (1234 * 3600, "1234 h"),
+        (999.7 * 3600, "1000 h"),
+    ],
+)
+def test_a_time_has_the_unit_that_suits_it(seconds, text):
+    assert time_text(seconds) == text

@@ -1,0 +1,132 @@
+import time
+
+import pytest
+
+pytest.importorskip("altair")
+
+from rankwise.lab import Config
+from rankwise.reports.page import Table
+from rankwise.reports.watch.listing import (
+    list_facts,
+    list_page,
+    list_table,
+    list_verdict,
+    run_address,
+)
+from rankwise.reports.watch.shelf import Summary
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: NOW)
+
+
+def summary(name="a", state="running", last=None, ago=0.0, **options):
+    config = Config(network="resnet8", **{"epochs": 10, **options})
+    return Summary(name, state, config, last or {}, NOW - ago, 0)
+
+
+def broken(name="b"):
+    return Summary(name, "unreadable", None, {}, NOW, 0, "Its records can't be read: no JSON.")
+
+
+def cells(found):
+    table = list_table([found])
+    return dict(zip(table.heads, table.rows[0], strict=True))
+
+
+def test_a_row_tells_where_a_run_stands():
+    last = {"epoch": 3, "test": {"loss": 0.1, "accuracy": 0.98765}, "quality": 0.45678}
+    row = cells(summary(last=last, ago=130))
+    assert {head: cell.text for head, cell in row.items()} == {
+        "run": "a",
+        "state": "running",
+        "epoch": "3 of 10",
+        "test score": "98.77 %",
+        "Q": "0.457",
+        "changed": "2 minutes ago",
+        "network": "resnet8",
+        "data": "digits",
+        "optimizer": "rmsgd",
+    }
+    assert (row["epoch"].value, row["test score"].value, row["Q"].value) == (3, 0.98765, 0.45678)
+    assert row["changed"].value == NOW - 130
+
+
+def test_scores_other_than_accuracy_are_named():
+    last = {"epoch": 1, "test": {"loss": 5.0, "perplexity": 161.234}}
+    assert cells(summary(last=last))["test score"].text == "perplexity 161.2"
+
+
+def test_a_run_without_epochs_has_dashes():
+    row = cells(summary())
+    assert (row["epoch"].text, row["test score"].text, row["Q"].text) == ("0 of 10", "–", "–")
+
+
+def test_a_run_with_a_budget_tells_it():
+    assert cells(summary(epochs=None, budget="10m"))["epoch"].text == "0 in 10m"
+
+
+def test_figures_that_were_no_numbers_are_dashes():
+    last = {"epoch": 1, "test": {"accuracy": None}, "quality": None}
+    row = cells(summary(last=last))
+    assert (row["test score"].text, row["Q"].text) == ("–", "–")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "just now"),
+        (59, "just now"),
+        (60, "1 minute ago"),
+        (7200, "2 hours ago"),
+        (90_000, "1 day ago"),
+    ],
+)
+def test_ages_are_told_in_words(seconds, text):
+    assert cells(summary(ago=seconds))["changed"].text == text
+
+
+def test_a_run_that_cannot_be_read_tells_why():
+    row = list_table([broken()]).rows[0]
+    assert "Its records can't be read: no JSON." in [cell.text for cell in row]
+    assert len(row) == len(list_table([summary()]).rows[0])
+
+
+def test_the_verdict_counts_what_goes_on_and_what_went_wrong():
+    runs = [summary(), summary(state="finished"), summary(state="diverged"), broken()]
+    assert list_verdict(runs) == (
+        "4 runs; 1 is going on.",
+        "Look at those that did not end well: 1 diverged, 1 unreadable.",
+    )
+    assert list_verdict([summary(state="finished")]) == ("1 run; none is going on.",)
+    assert [(fact.label, fact.value) for fact in list_facts(runs)] == [
+        ("running", "1"),
+        ("finished", "1"),
+        ("diverged", "1"),
+        ("unreadable", "1"),
+    ]
+
+
+def test_an_empty_folder_says_how_to_fill_it():
+    page = list_page([], source="runs", updates="/update?seen=none")
+    (item,) = page.sections[0].items
+    assert not isinstance(item, Table)
+    assert "appears here" in item.paragraphs[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("a b", "/run/a%20b"),
+        ("../x", "/run/..%2Fx"),
+        ('<img src=x onerror="y">', "/run/%3Cimg%20src%3Dx%20onerror%3D%22y%22%3E"),
+        ("a?b#c%2f", "/run/a%3Fb%23c%252f"),
+        ("ä\n", "/run/%C3%A4%0A"),
+    ],
+)
+def test_nothing_in_a_name_leads_elsewhere(name, address):
+    assert run_address(name) == address
+    assert list_table([summary(name)]).rows[0][0].link == address

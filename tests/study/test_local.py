@@ -1,0 +1,226 @@
+"""A crew of processes trains all runs, and the loss of a process changes no bit of them."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("lightning_fabric")
+pytest.importorskip("sklearn")
+
+from rankwise.lab import Config, ConfigError, StoppedError, load_run, load_runs
+from rankwise.lab.records import RunFolder
+from rankwise.lab.resolve import resolved
+from rankwise.lab.storage import latest_state
+from rankwise.study.events import Began, Ended, Failed
+from rankwise.study.grid import read_study
+from rankwise.study.local import LocalCrew
+from rankwise.study.run import run_study
+from rankwise.study.worker import Refused, _trained
+from tests.lab.processes import wait_for
+from tests.lab.small import TINY, bits, trained
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+LONG = {"optimizer": "sgd", "epochs": 400, "batch_size": 16}
+
+
+def tiny(out, **options):
+    return resolved(Config(**{**TINY, "epochs": 1, "optimizer": "sgd", "out": str(out), **options}))
+
+
+def folder(config):
+    return RunFolder(config).path
+
+
+def child():
+    """The one process that this one has started, and not a helper of multiprocessing's."""
+    (found,) = multiprocessing.active_children()
+    return found
+
+
+def test_all_runs_are_trained_and_each_is_told_of(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("rankwise.study.local._allowed_cores", lambda: 2)
+    runs = [tiny(tmp_path, seed=seed) for seed in range(4)]
+    events = list(LocalCrew(jobs=2).work(runs))
+    names = {config.name for config in runs}
+    for kind in (Began, Ended):
+        assert {event.name for event in events if isinstance(event, kind)} == names
+    assert len(events) == 8
+    assert {event.worker for event in events if isinstance(event, Began)} == {
+        "process 1",
+        "process 2",
+    }
+    ends = [event for event in events if isinstance(event, Ended)]
+    assert all(event.status == "finished" and event.seconds > 0 for event in ends)
+    assert {run.config.name for run in load_runs(tmp_path)} == names
+    assert {run.sessions()[0]["hardware"]["threads"] for run in load_runs(tmp_path)} == {1}
+    assert "OMP_NUM_THREADS" not in os.environ
+    assert multiprocessing.active_children() == []
+
+
+def test_a_killed_worker_is_replaced_and_its_run_ends_with_the_same_bits(tmp_path):
+    killed, whole = (tiny(tmp_path / out, epochs=30) for out in ("killed", "whole"))
+    with closing(LocalCrew(jobs=1).work([killed, whole])) as crew:
+        assert next(crew) == Began(killed.name, "process 1", 1)
+        wait_for(lambda: any(folder(killed).glob("state-*.json")))
+        os.kill(child().pid, signal.SIGKILL)
+        events = list(crew)
+    assert events[0] == Began(killed.name, "process 1", 2)
+    assert [event.status for event in events if isinstance(event, Ended)] == ["finished"] * 2
+    first, second = load_run(folder(killed)).sessions()
+    assert (first["epoch"], second["epoch"] > 0) == (0, True)
+    assert bits(load_run(folder(killed))) == bits(load_run(folder(whole)))
+
+
+def test_a_run_whose_workers_are_always_lost_is_given_up_and_the_others_go_on(tmp_path):
+    doomed, other = tiny(tmp_path, **LONG), tiny(tmp_path, seed=1)
+    found = []
+    with closing(LocalCrew(jobs=1, retries=1).work([doomed, other])) as crew:
+        for event in crew:
+            found.append(event)
+            if isinstance(event, Began) and event.name == doomed.name:
+                os.kill(child().pid, signal.SIGKILL)
+    assert [type(event) for event in found] == [Began, Began, Failed, Began, Ended]
+    assert found[1].attempt == found[2].attempts == 2
+    assert found[2].name == doomed.name
+    assert "2 times, at last by a signal (Killed)" in found[2].error
+    assert found[4].name == other.name
+
+
+def test_runs_that_raise_fail_at_once_with_their_reason(tmp_path):
+    lost = tiny(tmp_path, data="cifar10", data_root=str(tmp_path / "none"))
+    wrong = Config(**{**TINY, "optimizer": "sgd", "lr": -1.0, "out": str(tmp_path)})
+    good = tiny(tmp_path, seed=1, lr=1e20)
+    ends = [
+        event
+        for event in LocalCrew(jobs=1).work([lost, wrong, good])
+        if not isinstance(event, Began)
+    ]
+    assert [(event.name, type(event)) for event in ends] == [
+        (lost.name, Failed),
+        (wrong.name, Failed),
+        (good.name, Ended),
+    ]
+    assert "cifar10" in ends[0].error
+    assert "Expected lr to be above 0" in ends[1].error
+    assert [event.attempts for event in ends[:2]] == [1, 1]
+    assert ends[2].status == "diverged"
+
+
+def test_a_bug_in_a_run_fails_it_and_says_where(monkeypatch, tmp_path):
+    def broken(config):
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr("rankwise.study.worker.train", broken)
+    answer = _trained(tiny(tmp_path), None)
+    assert isinstance(answer, Refused)
+    assert answer.sentence.startswith("ZeroDivisionError: by nothing (test_local.py, line ")
+
+
+def test_what_a_run_warns_of_is_repeated_with_its_name(tmp_path):
+    run = trained(tmp_path, optimizer="sgd", epochs=2)
+    (run.folder / "outcome.json").unlink()
+    max(run.folder.glob("state-*.pt")).write_bytes(b"nothing")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(LocalCrew(jobs=1).work([run.config]))
+    texts = [str(warning.message) for warning in caught]
+    assert any(text.startswith(f"{run.folder.name}: ") and "is broken" in text for text in texts)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
+    path = tmp_path / "grid.toml"
+    options = "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**TINY, **LONG}.items())
+    path.write_text(f"[options]\n{options}", encoding="utf-8")
+    study = read_study(path).placed(out=str(tmp_path / "runs"))
+    run = folder(resolved(study.cells[0].config))
+
+    def stop():
+        wait_for((run / "sessions.jsonl").exists)
+        signal.pthread_kill(threading.main_thread().ident, number)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(StoppedError) as caught:
+        run_study(study, LocalCrew(jobs=1))
+    thread.join()
+    assert caught.value.signal == number
+    assert multiprocessing.active_children() == []
+    state = latest_state(run)
+    assert state["epoch"] < 400
+    assert (state["epoch"], state["batch"]) > (0, 0)
+    # Where it was stopped is where it goes on.
+    with closing(LocalCrew(jobs=1).work([resolved(study.cells[0].config)])) as crew:
+        next(crew)
+        wait_for(lambda: len(load_run(run).sessions()) == 2)
+    assert load_run(run).sessions()[1]["epoch"] == state["epoch"]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_with_nothing_left_to_do_ends_by_itself(tmp_path):
+    crew = LocalCrew(jobs=1).work([tiny(tmp_path)])
+    next(crew)
+    worker = child()
+    assert [type(event) for event in crew] == [Ended]
+    # By a signal it would be -15, and what its libraries hold would be warned of as leaked.
+    assert worker.exitcode == 0
+
+
+def test_a_supervisor_that_is_killed_leaves_no_worker_behind(tmp_path):
+    config = tiny(tmp_path, **LONG)
+    code = (
+        "import multiprocessing, sys\n"
+        "from rankwise.lab import Config\n"
+        "from rankwise.study.local import LocalCrew\n"
+        "for event in LocalCrew(jobs=1).work([Config(**eval(sys.argv[1]))]):\n"
+        "    print(multiprocessing.active_children()[0].pid, flush=True)\n"
+    )
+    options = {**TINY, **LONG, "out": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, repr(options)], stdout=subprocess.PIPE, text=True
+    ) as supervisor:
+        worker = int(supervisor.stdout.readline())
+        wait_for((folder(config) / "sessions.jsonl").exists)
+        supervisor.kill()
+    wait_for(lambda: not _is_alive(worker))
+    state = latest_state(folder(config))
+    assert (state["epoch"], state["batch"]) > (0, 0)
+
+
+def _is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("options", [{"jobs": 0}, {"jobs": -1}, {"retries": -1}], ids=str)
+def test_a_crew_of_nobody_is_refused(options):
+    with pytest.raises(ConfigError, match="or more, got"):
+        LocalCrew(**options)
+
+
+def test_by_default_there_is_a_job_for_each_core(monkeypatch):
+    monkeypatch.setattr("rankwise.study.local._allowed_cores", lambda: 5)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert LocalCrew().jobs == 5
+
+
+def test_with_cuda_there_is_a_job_for_each_device_which_sees_no_other(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    crew = LocalCrew()
+    assert crew.jobs == 2
+    seen = [crew._environment(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
+    assert seen == ["3", "5", "3"]

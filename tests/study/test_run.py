@@ -1,0 +1,153 @@
+"""A study is run to its end once, tuning first; whatever becomes of a run, the others go on."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from tests.lab.runs import LAYERS, epoch
+
+pytest.importorskip("lightning_fabric")
+
+from filelock import FileLock
+
+from rankwise.lab import RunError, StoppedError, load_runs, train
+from rankwise.lab.records import RunFolder
+from rankwise.lab.resolve import resolved
+from rankwise.study.events import Began, Ended, Failed
+from rankwise.study.grid import read_study
+from rankwise.study.run import run_study
+
+TUNED = """
+trials = 2
+[options]
+network = "resnet8"
+width = 0.25
+epochs = 1
+train_size = 300
+accelerator = "cpu"
+[[method]]
+optimizer = "adam"
+[[method]]
+optimizer = "sgd"
+tune = { lr = [0.3, 0.0001] }
+"""
+
+
+def write(config):
+    """A run that is over, the better the larger its rate, and as if it had taken a while."""
+    folder = RunFolder(config)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.open({"started": "now"})
+    record = epoch(1, value=config.lr)
+    record["seconds"] |= {"step": 9.0 if config.optimizer == "adam" else 1.0}
+    folder.add(record, LAYERS)
+    folder.end("finished")
+    (folder.path / "weights.safetensors").touch()
+
+
+class Here:
+    """A crew of one, in this process, that only writes what training would."""
+
+    def __init__(self, failing=lambda config: ""):
+        self.rounds, self.failing, self.closed = [], failing, 0
+
+    def work(self, configs):
+        configs = list(configs)
+        self.rounds.append(configs)
+        try:
+            for config in configs:
+                yield Began(config.name, "here")
+                error = self.failing(config)
+                if error:
+                    yield Failed(config.name, error, 1)
+                else:
+                    write(config)
+                    yield Ended(config.name, "finished", 1.0)
+        finally:
+            self.closed += 1
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(TUNED, encoding="utf-8")
+    return read_study(path).placed(out=str(tmp_path / "runs"))
+
+
+def test_tuning_comes_first_and_trials_follow_from_it(study, tmp_path):
+    crew, seen = Here(), []
+    outcome = run_study(study, crew, watch=lambda *news: seen.append(news))
+    assert (outcome.progress.done, outcome.progress.left) == (6, 0)
+    assert (outcome.failed, outcome.held) == ((), ())
+    first, second = crew.rounds
+    assert [(c.optimizer, c.validate) for c in first] == [("sgd", True)] * 2 + [("adam", False)] * 2
+    assert [(c.optimizer, c.lr, c.validate, c.seed) for c in second] == [
+        ("sgd", 0.3, False, 0),
+        ("sgd", 0.3, False, 1),
+    ]
+    assert [type(event) for event, _, _ in seen] == [Began, Ended] * 6
+    assert [progress.done for _, progress, _ in seen] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6]
+    assert all((run is None) == isinstance(event, Began) for event, _, run in seen)
+
+    again = Here()
+    assert run_study(study, again).progress.done == 6
+    assert again.rounds == []
+    assert len(load_runs(tmp_path / "runs")) == 6
+
+
+def test_a_run_that_fails_keeps_only_those_waiting_that_need_it(study):
+    crew = Here(lambda config: "It is too hot." if config.lr == 0.3 else "")
+    outcome = run_study(study, crew)
+    assert (outcome.progress.done, outcome.progress.left) == (3, 3)
+    assert [event.error for event in outcome.failed] == ["It is too hot."]
+    assert len(crew.rounds) == 1
+
+
+def test_a_run_that_another_process_is_at_is_no_failure(study, tmp_path):
+    def failing(config):
+        try:
+            train(config)
+        except RunError as error:
+            return str(error)
+        return ""
+
+    held = resolved(study.cells[0].config)
+    folder = RunFolder(held).path
+    folder.mkdir(parents=True)
+    with FileLock(folder / ".lock"):
+        outcome = run_study(study, Here(lambda config: failing(config) if config == held else ""))
+    assert outcome.failed == ()
+    assert outcome.held == (held.name,)
+    assert outcome.progress.left == 1
+    assert run_study(study, Here()).progress.left == 0
+
+
+def test_long_runs_are_first_once_it_is_known_which(study, tmp_path):
+    run_study(study, Here())
+    grown = study.path.with_name("more.toml")
+    grown.write_text(TUNED.replace("trials = 2", "trials = 3"), encoding="utf-8")
+    crew = Here()
+    run_study(read_study(grown).placed(out=str(tmp_path / "runs")), crew)
+    assert [config.optimizer for config in crew.rounds[0]] == ["adam", "sgd"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_a_signal_closes_the_crews_work_and_is_told(study, number):
+    crew = Here()
+    before = signal.getsignal(number)
+    with pytest.raises(StoppedError, match="The same command goes on") as caught:
+        run_study(study, crew, watch=lambda *_: os.kill(os.getpid(), number))
+    assert caught.value.signal == number
+    assert crew.closed == 1
+    assert signal.getsignal(number) is before
+
+
+def test_a_study_can_be_run_from_another_thread(study):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run_study(study, Here())))
+    thread.start()
+    thread.join()
+    assert found[0].progress.left == 0
