@@ -1,53 +1,7 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rankwise._table import (
-    Cell,
-    Column,
-    align,
-    bar,
-    display_width,
-    join,
-    shorten,
-    shorten_all,
-    wrap,
-)
-
-
-def column(title, *texts, keep=5, left=False):
-    return Column(title, tuple(Cell(text) for text in texts), keep, left)
-
-
-@pytest.mark.parametrize(
-    ("text", "width"), [("", 0), ("conv", 4), ("層a", 3), ("e\u0301", 1), ("Ｗ", 2), ("…", 1)]
-)
-def test_display_width(text, width):
-    assert display_width(text) == width
-
-
-@given(st.text(), st.integers(0, 40))
-def test_shortened_text_fits(text, width):
-    short = shorten(text, width)
-    assert display_width(short) <= width
-    if display_width(text) <= width:
-        assert short == text
-
-
-def test_shorten_keeps_both_ends():
-    assert shorten("abcdefghij", 5) == "ab…ij"
-    assert shorten("abcdefghij", 1) == "…"
-
-
-def test_names_stay_different_when_shortened():
-    names = [f"encoder.layer.{i}.attention.self.query.weight" for i in range(12)]
-    short = shorten_all(names, 30)
-    assert len(set(short)) == 12
-    assert all(display_width(name) <= 30 for name in short)
-
-
-def test_names_that_fit_stay_whole():
-    assert shorten_all(["conv1", "層"], 5) == ["conv1", "層"]
+from rankwise._table import Cell, Column, Table, align_cells, draw_bar
+from rankwise._text import display_width
 
 
 @pytest.mark.parametrize(
@@ -55,38 +9,54 @@ def test_names_that_fit_stay_whole():
     [(0.0, "  "), (1.0, "██"), (0.5, "█ "), (1e-9, "▏ "), (9.0, "██"), (float("nan"), "  ")],
 )
 def test_bar(share, expected):
-    assert bar(share, 2) == expected
+    assert draw_bar(share, 2) == expected
 
 
-def test_least_kept_column_goes_first():
-    columns = [
-        column("layer", "a" * 20, left=True),
-        column("shape", "1×2×3", keep=1),
-        column("q", "0.123", keep=9),
-    ]
-    assert join(align(columns, 34)).splitlines()[0].split() == ["layer", "shape", "q"]
-    assert join(align(columns, 29)).splitlines()[0].split() == ["layer", "q"]
-    assert join(align(columns, 20)).splitlines()[0].split() == ["layer"]
+@pytest.mark.parametrize(
+    ("width", "titles"), [(34, ["layer", "shape", "q"]), (29, ["layer", "q"]), (20, ["layer"])]
+)
+def test_the_column_of_the_lowest_priority_is_dropped_first(width, titles):
+    table = Table.from_columns(
+        [
+            (Column("layer", "left"), ["a" * 20]),
+            (Column("shape", priority=1), ["1×2×3"]),
+            (Column("q"), ["0.123"]),
+        ]
+    )
+    assert table.format(width).splitlines()[0].split() == titles
 
 
 def test_wide_names_align_by_display_width():
-    lines = align([column("layer", "層層", "abc", left=True), column("q", "1", "2")], 40)
-    widths = {display_width("".join(cell.text for cell in line)) for line in lines}
-    assert len(widths) == 1
+    table = Table.from_columns(
+        [(Column("layer", "left"), ["層層", "abc"]), (Column("q"), ["1", "2"])]
+    )
+    lines = align_cells(table, 40)
+    assert len({display_width("".join(cell.text for cell in line)) for line in lines}) == 1
+
+
+def test_cells_keep_their_style():
+    table = Table.from_columns([(Column("q"), [Cell("1.2", "best"), "2"])])
+    assert [[cell.style for cell in line] for line in align_cells(table, 40)] == [
+        ["title"],
+        ["best"],
+        [""],
+    ]
 
 
 def test_unlimited_width_shows_whole_names():
-    name = "n" * 500
-    assert name in join(align([column("layer", name, left=True), column("q", "1")], None))
+    table = Table.from_columns([(Column("layer", "left"), ["n" * 500]), (Column("q"), ["1"])])
+    assert "n" * 500 in table.format(None)
 
 
-@given(st.lists(st.text(), min_size=1), st.integers(5, 60))
-def test_wrapped_lines_fit(words, width):
-    text = " ".join(word.replace("\n", "").replace("\r", "") for word in words)
-    assert all(display_width(line) <= width for line in wrap(text, width).split("\n"))
+def test_selected_columns_keep_their_cells():
+    table = Table.from_columns([(Column(c), [c + "1", c + "2"]) for c in "abc"], caption="letters")
+    part = table.select([0, 2])
+    assert [column.title for column in part.columns] == ["a", "c"]
+    assert part.rows == ((Cell("a1"), Cell("c1")), (Cell("a2"), Cell("c2")))
+    assert part.caption == "letters"
 
 
-def test_wrap_loses_no_word():
-    text = "31 of 52 layers hold structure and that is that"
-    assert wrap(text, 18).split() == text.split()
-    assert wrap(text, None) == text
+def test_a_table_without_rows_has_its_titles():
+    assert Table.from_columns([(Column("layer", "left"), []), (Column("q"), [])]).format() == (
+        "layer  q"
+    )

@@ -1,246 +1,186 @@
-"""Aligned columns of text: display width, shortened names, small bars, wrapped sentences."""
+"""One model of a table, and its renderer in plain text; Markdown, LaTeX and CSV are in `study`."""
 
 from __future__ import annotations
 
-import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from rankwise._text import display_width, shorten, shorten_all
 
-__all__ = [
-    "Cell",
-    "Column",
-    "align",
-    "bar",
-    "display_width",
-    "join",
-    "shorten",
-    "shorten_all",
-    "wrap",
+__all__ = ["Cell", "Column", "Style", "Table", "align_cells", "draw_bar", "join_cells"]
+
+# What a renderer may show as a colour, weight or symbol; plain text ignores it.
+Style = Literal[
+    "", "title", "name", "dim", "good", "bad", "warning", "best", "close", "bar s", "bar q"
 ]
 
-ELLIPSIS = "…"
-COMFORTABLE = 24  # columns are dropped before names get less room than this
-ESSENTIAL = 4  # columns kept from here on stay, even if names get alike when shortened
-NARROWEST = 20
-COMMON = ".weight"
-EIGHTHS = " ▏▎▍▌▋▊▉█"
+_COMFORTABLE = 24  # columns are dropped before the first one gets less room than this
+_ESSENTIAL = 4  # columns of this priority or more stay, even if shortened names become equal
+_NARROWEST = 20
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A piece of text and the tone a terminal may give it ("good", "bad", "bar", …)."""
+    """A text and its style."""
 
     text: str
-    tone: str = ""
+    style: Style = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A titled column; the first of a table holds names and is the one that shrinks.
+    """A column's title and how to lay it out.
 
     Attributes:
-        title: What stands on top of it.
-        cells: One a row.
-        keep: The column with the smallest value is the first to go where room is short.
-        left: Aligned to the left instead of the right.
+        title: The text of its head.
+        align: "left" for words, "right" for numbers.
+        priority: Where room is short, the column of the lowest priority is dropped first.
     """
 
     title: str
-    cells: tuple[Cell, ...]
-    keep: int
-    left: bool = False
-
-    @property
-    def width(self) -> int:
-        """How wide its widest cell is."""
-        return max(display_width(text) for text in (self.title, *(c.text for c in self.cells)))
+    align: Literal["left", "right"] = "right"
+    priority: int = 9
 
 
-@lru_cache(maxsize=4096)
-def _character_width(character: str) -> int:
-    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows of cells. The first column holds names: it is never dropped but shortened.
 
-
-def display_width(text: str) -> int:
-    """How many terminal columns a text takes: wide characters two, combining marks none.
-
-    Example:
-        >>> display_width("conv"), display_width("層")
-        (4, 2)
+    Attributes:
+        columns: Titles and layout.
+        rows: As many cells each as there are columns.
+        caption: What the table shows, where a renderer prints it.
     """
-    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+
+    @classmethod
+    def from_columns(
+        cls, columns: Iterable[tuple[Column, Iterable[Cell | str]]], caption: str = ""
+    ) -> Table:
+        """Build a table column by column.
+
+        Example:
+            >>> table = Table.from_columns(
+            ...     [(Column("layer", "left"), ["conv1", "fc"]), (Column("q"), ["0.5", "1.25"])]
+            ... )
+            >>> print(table.format())
+            layer     q
+            conv1   0.5
+            fc     1.25
+        """
+        heads, contents = zip(*columns, strict=True)
+        rows = zip(*contents, strict=True)
+        cells = (tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
+        return cls(heads, tuple(cells), caption)
+
+    def select(self, places: Iterable[int]) -> Table:
+        """Return the table with only the columns at these places."""
+        kept = tuple(places)
+        rows = tuple(tuple(row[place] for place in kept) for row in self.rows)
+        return Table(tuple(self.columns[place] for place in kept), rows, self.caption)
+
+    def width(self, place: int) -> int:
+        """Return how many terminal columns the widest text of a column takes."""
+        texts = (self.columns[place].title, *(row[place].text for row in self.rows))
+        return max(map(display_width, texts))
+
+    def format(self, width: int | None = None) -> str:
+        """Return the table as plain text, the titles on the first line.
+
+        Args:
+            width: The widest a line may be; None for no limit.
+        """
+        return join_cells(align_cells(self, width))
 
 
-def _head(text: str, width: int) -> str:
-    """The longest start of a text that is at most `width` wide."""
-    if text.isascii():
-        return text[:width]
-    used = 0
-    for index, character in enumerate(text):
-        used += _character_width(character)
-        if used > width:
-            return text[:index]
-    return text
+def align_cells(table: Table, width: int | None) -> list[tuple[Cell, ...]]:
+    """Lay a table out as lines of padded cells, titles first, for a renderer that adds colour.
 
-
-def shorten(text: str, width: int, head: int | None = None) -> str:
-    """A text cut in its middle to at most `width`; `head` columns of its start are kept.
-
-    Example:
-        >>> shorten("encoder.layer.0.query.weight", 15)
-        'encoder….weight'
-    """
-    if display_width(text) <= width:
-        return text
-    if width < 1:
-        return ""
-    head = (width - 1) // 2 if head is None else min(head, width - 1)
-    start = _head(text, head)
-    end = _head(text[::-1], width - 1 - display_width(start))[::-1]
-    return start + ELLIPSIS + end
-
-
-def shorten_all(names: Sequence[str], width: int) -> list[str]:
-    """Names cut to `width` at the place that leaves the most of them different.
-
-    Cutting `encoder.layer.0.query.weight` and `encoder.layer.1.query.weight` in the very middle
-    would make one name of the two; the cut is moved off the middle only as far as it helps.
-
-    Example:
-        >>> shorten_all(["encoder.layer.0.query.weight", "encoder.layer.1.query.weight"], 14)
-        ['encod…0.query…', 'encod…1.query…']
-    """
-    if all(display_width(name) <= width for name in names):
-        return list(names)
-    trimmed = [_trimmed(name, width) for name in names]
-    middle = (width - 1) // 2
-    heads = sorted({*range(0, width, max(width // 8, 1)), middle}, key=lambda h: abs(h - middle))
-    best: list[str] = []
-    for head in heads:
-        cut = [shorten(name, width, head) for name in trimmed]
-        best = max(best, cut, key=lambda names: len(set(names)))
-        if len(set(best)) == len(set(names)):
-            break
-    return best
-
-
-def _trimmed(name: str, width: int) -> str:
-    """A name that is too long without the ending that half of all names have."""
-    if display_width(name) <= width or not name.endswith(COMMON):
-        return name
-    return name.removesuffix(COMMON) + ELLIPSIS
-
-
-def bar(share: float, width: int) -> str:
-    """A share between 0 and 1 as a bar of eighths.
-
-    Example:
-        >>> bar(0.5, 3)
-        '█▌ '
-    """
-    if not share > 0:  # not `share <= 0`, which a NaN would pass by
-        return " " * width
-    eighths = max(round(min(share, 1.0) * width * 8), 1)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (EIGHTHS[rest] if rest else "")).ljust(width)
-
-
-def _fit(columns: Sequence[Column], width: int) -> tuple[list[Column], int, int]:
-    """The columns that fit, the width left for the first, and the gap between them.
-
-    Columns that are only nice to have also go where that keeps shortened names apart.
-    """
-    names = [cell.text for cell in columns[0].cells]
-    fitting = _fitting(columns, width)
-    best = next(fitting)
-    option: tuple[list[Column], int, int] | None = best
-    while option is not None and all(c in option[0] for c in columns if c.keep >= ESSENTIAL):
-        if len(set(shorten_all(names, option[1]))) == len(set(names)):
-            return option
-        option = next(fitting, None)
-    return best
-
-
-def _fitting(columns: Sequence[Column], width: int) -> Iterator[tuple[list[Column], int, int]]:
-    """Ever fewer columns that leave the names comfortable room; the names alone at the end."""
-    kept = list(columns)
-    wanted = min(columns[0].width, COMFORTABLE)
-    while len(kept) > 1:
-        for gap in (2, 1):
-            room = width - sum(column.width + gap for column in kept[1:])
-            if room >= wanted:
-                yield kept[:], min(room, columns[0].width), gap
-        kept.remove(min(kept[1:], key=lambda column: column.keep))
-    yield kept, min(width, columns[0].width), 1
-
-
-def _pad(cell: Cell, width: int, *, left: bool) -> Cell:
-    blank = " " * (width - display_width(cell.text))
-    return Cell(cell.text + blank if left else blank + cell.text, cell.tone)
-
-
-def align(columns: Sequence[Column], width: int | None) -> list[tuple[Cell, ...]]:
-    """Lines of padded cells, the titles first, none wider than `width` (None: as wide as needed).
+    Where room is short, columns are dropped by priority and names are shortened.
 
     Args:
-        columns: The first holds the names; the others go, least kept first, where room is short.
-        width: In terminal columns; less than 20 counts as 20.
-
-    Example:
-        >>> name = Column("layer", (Cell("conv1"), Cell("fc")), keep=9, left=True)
-        >>> print(join(align([name, Column("q", (Cell("0.5"), Cell("1.25")), keep=8)], 80)))
-        layer     q
-        conv1   0.5
-        fc     1.25
+        table: What to lay out.
+        width: In terminal columns, less than 20 counts as 20; None for as wide as needed.
     """
-    natural = sum(column.width + 2 for column in columns)
-    kept, room, gap = _fit(columns, natural if width is None else max(width, NARROWEST))
-    first = shorten_all([cell.text for cell in kept[0].cells], room)
-    names = tuple(Cell(text, cell.tone) for text, cell in zip(first, kept[0].cells, strict=True))
-    kept[0] = Column(shorten(kept[0].title, room), names, kept[0].keep, kept[0].left)
-    widths = [room, *(column.width for column in kept[1:])]
-    rows = zip(*((Cell(c.title, "title"), *c.cells) for c in kept), strict=True)
+    widths = [table.width(place) for place in range(len(table.columns))]
+    if width is None:
+        kept, room, gap = list(range(len(widths))), widths[0], 2
+    else:
+        kept, room, gap = _fit(table, widths, max(width, _NARROWEST))
+    table, widths = table.select(kept), [room, *(widths[place] for place in kept[1:])]
+    names = shorten_all([row[0].text for row in table.rows], room)
+    titles = [Cell(column.title, "title") for column in table.columns]
+    lines = [[Cell(shorten(titles[0].text, room), "title"), *titles[1:]]]
+    lines += [
+        [Cell(name, row[0].style), *row[1:]] for name, row in zip(names, table.rows, strict=True)
+    ]
     space = Cell(" " * gap)
-    lines = []
-    for row in rows:
-        padded = [
-            _pad(cell, wide, left=column.left)
-            for cell, wide, column in zip(row, widths, kept, strict=True)
-        ]
-        lines.append(tuple(piece for cell in padded for piece in (space, cell))[1:])
-    return lines
+    return [
+        tuple(
+            piece
+            for cell, column, wide in zip(line, table.columns, widths, strict=True)
+            for piece in (space, _pad(cell, wide, column.align))
+        )[1:]
+        for line in lines
+    ]
 
 
-def join(lines: Iterable[Iterable[Cell]]) -> str:
-    """Lines of cells as plain text."""
+def join_cells(lines: Iterable[Iterable[Cell]]) -> str:
+    """Join lines of cells to plain text."""
     return "\n".join("".join(cell.text for cell in line).rstrip() for line in lines)
 
 
-def wrap(text: str, width: int | None, indent: str = "  ") -> str:
-    """A sentence broken at spaces into lines of at most `width`, the later ones indented.
-
-    Words wider than a line are cut in their middle.
+def draw_bar(share: float, width: int) -> str:
+    """Draw a share between 0 and 1 as a bar of eighths.
 
     Example:
-        >>> print(wrap("31 of 52 layers hold structure.", 20))
-        31 of 52 layers hold
-          structure.
+        >>> draw_bar(0.5, 3)
+        '█▌ '
     """
-    if width is None:
-        return text
-    room = max(width - len(indent), 1)
-    line, *words = (shorten(word, room) for word in text.split(" "))
-    lines = []
-    for word in words:
-        if display_width(line) + 1 + display_width(word) > width:
-            lines.append(line)
-            line = indent + word
-        else:
-            line = f"{line} {word}"
-    return "\n".join([*lines, line])
+    if not share > 0:  # not `share <= 0`, which is false for NaN
+        return " " * width
+    eighths = max(round(min(share, 1.0) * width * 8), 1)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def _pad(cell: Cell, width: int, align: str) -> Cell:
+    blank = " " * (width - display_width(cell.text))
+    return Cell(cell.text + blank if align == "left" else blank + cell.text, cell.style)
+
+
+def _fit(table: Table, widths: Sequence[int], width: int) -> tuple[list[int], int, int]:
+    """Return the columns that fit, the width left for the first, and the gap between them.
+
+    Columns that are not essential are also dropped where that keeps shortened names different.
+    """
+    names = [row[0].text for row in table.rows]
+    essential = {i for i, column in enumerate(table.columns) if column.priority >= _ESSENTIAL}
+    options = _list_fits(table, widths, width)
+    best = next(options)
+    option: tuple[list[int], int, int] | None = best
+    while option is not None and essential <= set(option[0]):
+        if len(set(shorten_all(names, option[1]))) == len(set(names)):
+            return option
+        option = next(options, None)
+    return best
+
+
+def _list_fits(
+    table: Table, widths: Sequence[int], width: int
+) -> Iterator[tuple[list[int], int, int]]:
+    """Yield ever fewer columns that leave the first one comfortable room; at last it alone."""
+    kept = list(range(len(widths)))
+    wanted = min(widths[0], _COMFORTABLE)
+    while len(kept) > 1:
+        for gap in (2, 1):
+            room = width - sum(widths[place] + gap for place in kept[1:])
+            if room >= wanted:
+                yield kept[:], min(room, widths[0]), gap
+        kept.remove(min(kept[1:], key=lambda place: table.columns[place].priority))
+    yield kept, min(width, widths[0]), 1

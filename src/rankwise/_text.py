@@ -1,30 +1,46 @@
-"""Text from a file → text that is safe to show: names and paths may hold anything."""
+"""Text for terminals and pages: escape what could act on them, measure, shorten and wrap."""
 
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-__all__ = ["printable", "quoted"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "display_width",
+    "format_count",
+    "format_percent",
+    "join_lines",
+    "quote",
+    "sanitize",
+    "shorten",
+    "shorten_all",
+    "wrap",
+]
 
 # Control (C0, DEL, C1), format (bidirectional overrides, zero-width), lone surrogates, and the
 # line and paragraph separators: what can move the cursor, reorder a line or break one.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_LONGEST = 160
+_MAX_QUOTED = 160
+_ELLIPSIS = "…"
+_COMMON_ENDING = ".weight"
 
 
-def printable(text: str) -> str:
-    r"""Replaces every character that could act on a terminal by a visible escape.
+def sanitize(text: str) -> str:
+    r"""Replace every character that could act on a terminal or a page by a visible escape.
 
-    Args:
-        text: Text of unknown origin.
+    All text from files, names and paths goes through this function before it is shown. HTML needs
+    `html.escape` as well.
 
     Returns:
-        The same text with control, bidirectional, separator and surrogate characters as
+        The text with control, bidirectional, separator and surrogate characters as
         ``\x1b``, ``\u202e`` or ``\U000e0001``.
 
     Example:
-        >>> from rankwise._text import printable
-        >>> print(printable("conv\x1b[31m.weight"))
+        >>> print(sanitize("conv\x1b[31m.weight"))
         conv\x1b[31m.weight
     """
     if text.isascii() and text.isprintable():
@@ -32,26 +48,155 @@ def printable(text: str) -> str:
     return "".join(_escape(c) if unicodedata.category(c) in _UNSAFE else c for c in text)
 
 
-def quoted(text: str) -> str:
-    """Gives a name as it appears inside a message: printable, in quotes, of bounded length.
-
-    Args:
-        text: A name from a file.
-
-    Returns:
-        The name in single quotes, cut after 160 characters.
-
-    Example:
-        >>> from rankwise._text import quoted
-        >>> print(quoted("conv.weight"))
-        'conv.weight'
-    """
-    cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
-    return f"'{printable(cut)}'"
-
-
 def _escape(character: str) -> str:
     code = ord(character)
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def join_lines(text: str) -> str:
+    r"""Put a text on one line: every run of whitespace becomes a space, the rest is escaped.
+
+    Example:
+        >>> print(join_lines("ResNet\n  on\tCIFAR\x1b"))
+        ResNet on CIFAR\x1b
+    """
+    return sanitize(" ".join(text.split()))
+
+
+def quote(text: str) -> str:
+    """Put a name from a file in single quotes, escaped and cut after 160 characters.
+
+    Example:
+        >>> print(quote("conv.weight"))
+        'conv.weight'
+    """
+    cut = text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + _ELLIPSIS
+    return f"'{sanitize(cut)}'"
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where needed.
+
+    Example:
+        >>> format_count(1, "layer"), format_count(3, "layer")
+        ('1 layer', '3 layers')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_percent(share: float | None) -> str:
+    """Return a share in percent; 0 and 100 only where it is exactly that.
+
+    Example:
+        >>> format_percent(0.5), format_percent(0.9999), format_percent(1.0)
+        ('50 %', '>99 %', '100 %')
+    """
+    if share is None:
+        return "–"
+    rounded = f"{100 * share:.0f} %"
+    if rounded == "100 %" and share < 1:
+        return ">99 %"
+    return "<1 %" if rounded == "0 %" and share > 0 else rounded
+
+
+@lru_cache(maxsize=4096)
+def _character_width(character: str) -> int:
+    if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def display_width(text: str) -> int:
+    """Return how many terminal columns a text takes: wide characters two, combining marks none.
+
+    Example:
+        >>> display_width("conv"), display_width("層")
+        (4, 2)
+    """
+    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+
+def _head(text: str, width: int) -> str:
+    """Return the longest start of a text that is at most `width` wide."""
+    if text.isascii():
+        return text[:width]
+    used = 0
+    for index, character in enumerate(text):
+        used += _character_width(character)
+        if used > width:
+            return text[:index]
+    return text
+
+
+def shorten(text: str, width: int, head: int | None = None) -> str:
+    """Cut a text in its middle to at most `width`; keep `head` columns of its start.
+
+    Example:
+        >>> shorten("encoder.layer.0.query.weight", 15)
+        'encoder….weight'
+    """
+    if display_width(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    head = (width - 1) // 2 if head is None else min(head, width - 1)
+    start = _head(text, head)
+    end = _head(text[::-1], width - 1 - display_width(start))[::-1]
+    return start + _ELLIPSIS + end
+
+
+def shorten_all(names: Sequence[str], width: int) -> list[str]:
+    """Cut names to `width` at the place that leaves the most of them different.
+
+    Cutting `encoder.layer.0.query.weight` and `encoder.layer.1.query.weight` in the very middle
+    would make them equal; the cut moves away from the middle only as far as it helps.
+
+    Example:
+        >>> shorten_all(["encoder.layer.0.query.weight", "encoder.layer.1.query.weight"], 14)
+        ['encod…0.query…', 'encod…1.query…']
+    """
+    if all(display_width(name) <= width for name in names):
+        return list(names)
+    trimmed = [_trim_ending(name, width) for name in names]
+    middle = (width - 1) // 2
+    heads = sorted({*range(0, width, max(width // 8, 1)), middle}, key=lambda h: abs(h - middle))
+    best: list[str] = []
+    for head in heads:
+        cut = [shorten(name, width, head) for name in trimmed]
+        best = max(best, cut, key=lambda names: len(set(names)))
+        if len(set(best)) == len(set(names)):
+            break
+    return best
+
+
+def _trim_ending(name: str, width: int) -> str:
+    """Drop the ending that most names share from a name that is too long."""
+    if display_width(name) <= width or not name.endswith(_COMMON_ENDING):
+        return name
+    return name.removesuffix(_COMMON_ENDING) + _ELLIPSIS
+
+
+def wrap(text: str, width: int | None, indent: str = "  ") -> str:
+    """Break a sentence at spaces into lines of at most `width`; indent all but the first.
+
+    Words wider than a line are cut in their middle. With `width=None` nothing is broken.
+
+    Example:
+        >>> print(wrap("31 of 52 layers hold structure.", 20))
+        31 of 52 layers hold
+          structure.
+    """
+    if width is None:
+        return text
+    room = max(width - len(indent), 1)
+    line, *words = (shorten(word, room) for word in text.split(" "))
+    lines = []
+    for word in words:
+        if display_width(line) + 1 + display_width(word) > width:
+            lines.append(line)
+            line = indent + word
+        else:
+            line = f"{line} {word}"
+    return "\n".join([*lines, line])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rankwise._table import display_width
+from rankwise._text import display_width
 
 EVERY = 7
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rankwise._table import display_width
+from rankwise._text import display_width
 from rankwise.errors import MissingExtraError, ProbeMismatchError
 from rankwise.probes.diff import LayerChange, compare
 from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
@@ -123,10 +123,10 @@ def test_broken_layers_come_before_other_changes_of_status():
 
 def test_a_fall_of_condition_is_for_the_better():
     diff = compare([probed("a")], [probed("a", condition=0.4, s=0.5, q=0.1)])
-    tones = {cell.text: cell.tone for cell in change_lines(diff)[1]}
-    assert tones["-0.1000"] == "good"
-    assert tones["+0.2500"] == "good"
-    assert tones["-0.3600"] == "bad"
+    styles = {cell.text: cell.style for cell in change_lines(diff)[1]}
+    assert styles["-0.1000"] == "good"
+    assert styles["+0.2500"] == "good"
+    assert styles["-0.3600"] == "bad"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from dataclasses import fields
 
 import pytest
 
-from rankwise._table import display_width
+from rankwise._text import display_width
 from rankwise.probes.explain import EXPLANATIONS, explain
 from rankwise.probes.results import LayerMetrics, Status
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwise._table import display_width
+from rankwise._text import display_width
 from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
 from rankwise.probes.show.table import format_skipped, format_summary, format_table
 

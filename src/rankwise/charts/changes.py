@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.charts.layers import CROWDED, METRICS, depth_axis, metric_axis
 from rankwise.charts.style import CATEGORIES, INK, Rows, chart, finished, is_chosen
 from rankwise.errors import ArgumentError
@@ -38,7 +38,7 @@ def change_rows(changes: Iterable[LayerChange]) -> list[dict[str, Any]]:
     compared = [change for change in changes if change.compared]
     return [
         {
-            "layer": printable(change.name),
+            "layer": sanitize(change.name),
             "depth": depth,
             "shape": shape(change.after.shape),
             "lifted": lifted(change.before) or lifted(change.after),

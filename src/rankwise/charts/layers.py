@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.charts.style import (
     CATEGORIES,
     INK,
@@ -66,9 +66,9 @@ def layer_rows(
     probed = [layer for layer in layers if layer.probed]
     return [
         {
-            "layer": printable(layer.name),
+            "layer": sanitize(layer.name),
             "depth": depth,
-            "kind": printable(layer.kind),
+            "kind": sanitize(layer.kind),
             "shape": shape(layer.shape),
             "ranks": ranks(layer),
             "state": _state(layer),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 
 __all__ = ["PARTS", "epoch_rows", "layer_rows", "quality_rows", "time_rows"]
 
@@ -35,7 +35,7 @@ def layer_rows(records: Records) -> list[Row]:
         epoch = record["epoch"]
         seen[epoch] += 1
         metrics = {metric: _finite(record.get(metric)) for metric in METRICS}
-        layer = printable(record["name"])
+        layer = sanitize(record["name"])
         rows.append({"epoch": epoch, "layer": layer, "depth": seen[epoch], **metrics})
     return rows
 

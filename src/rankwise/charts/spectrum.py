@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.charts.style import CATEGORIES, INK, WIDTH, Figure, Rows, chart, finished
 from rankwise.errors import ArgumentError
 from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics
@@ -60,7 +60,7 @@ def spectrum_rows(
     default = max(shown, key=lambda layer: layer.rank or 0.0, default=None)
     rows: list[dict[str, Any]] = []
     for layer in shown:
-        constant: dict[str, Any] = {"layer": printable(layer.name)}
+        constant: dict[str, Any] = {"layer": sanitize(layer.name)}
         if layer is default:
             constant["default"] = True
         for mode in layer.modes:

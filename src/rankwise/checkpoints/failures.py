@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.errors import CheckpointError, RankwiseError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def shown(path: Path) -> str:
     Returns:
         Its text, printable.
     """
-    return printable(str(path))
+    return sanitize(str(path))
 
 
 def one_line(error: BaseException) -> str:
@@ -42,7 +42,7 @@ def one_line(error: BaseException) -> str:
     """
     lines = (line.strip() for line in str(error).splitlines())
     text = next((line for line in lines if line), type(error).__name__)
-    return printable(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
+    return sanitize(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
 
 
 @contextmanager

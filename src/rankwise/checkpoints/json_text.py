@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rankwise._text import quoted
+from rankwise._text import quote
 from rankwise.checkpoints.failures import one_line, shown
 from rankwise.errors import CheckpointError
 
@@ -38,7 +38,7 @@ def json_object(path: Path, text: bytes, what: str) -> dict[str, object]:
         result = dict(items)
         if len(result) != len(items):
             name = Counter(key for key, _ in items).most_common(1)[0][0]
-            raise CheckpointError(f"{shown(path)}: {what} holds the name {quoted(name)} twice.")
+            raise CheckpointError(f"{shown(path)}: {what} holds the name {quote(name)} twice.")
         return result
 
     try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rankwise._text import quoted
+from rankwise._text import quote
 from rankwise.checkpoints.containers import Part, find_parts, step
 from rankwise.checkpoints.naming import unique_names
 from rankwise.errors import CheckpointError
@@ -99,7 +99,7 @@ def select(tree: object, key: str | None = None) -> Selection:
 
 def _left_out(optimizers: list[tuple[str, int]]) -> tuple[str, ...]:
     return tuple(
-        f"optimizer state in {quoted(name)} left out ({_tensors(count)})"
+        f"optimizer state in {quote(name)} left out ({_tensors(count)})"
         for name, count in optimizers
     )
 
@@ -125,16 +125,16 @@ def _rank(part: Part) -> tuple[bool, int]:
 
 def _choice_note(chosen: Part, others: list[Part]) -> str:
     note = (
-        f"weights taken from {quoted(chosen.name)}" if chosen.route else "weights of the top level"
+        f"weights taken from {quote(chosen.name)}" if chosen.route else "weights of the top level"
     )
     if not others:
         return note
     listed = ", ".join(
-        f"{quoted(part.name) if part.route else 'the top level'} ({_tensors(len(part.own()))})"
+        f"{quote(part.name) if part.route else 'the top level'} ({_tensors(len(part.own()))})"
         for part in others[:_MOST_LISTED]
     )
     more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-    advice = quoted(others[0].name).strip("'") if others[0].route else _EVERYTHING
+    advice = quote(others[0].name).strip("'") if others[0].route else _EVERYTHING
     return f"{note}; there is also {listed}{more}: use --key {advice} to choose another"
 
 
@@ -167,7 +167,7 @@ def _select_by_key(tree: object, key: str) -> Selection:
     while rest or not route:
         found = step(node, rest)
         if found is None:
-            raise CheckpointError(f"there is no part {quoted(key)}; there is {_offer(tree)}.")
+            raise CheckpointError(f"there is no part {quote(key)}; there is {_offer(tree)}.")
         name, node = found
         rest = rest[len(name) + 1 :]
         route = (*route, name)
@@ -176,7 +176,7 @@ def _select_by_key(tree: object, key: str) -> Selection:
     # Asked for by name, an optimizer's state is shown too.
     root, optimizers = find_parts(node, route, optimizers=True)
     if root is None:
-        raise CheckpointError(f"the part {quoted(key)} holds no tensors; there is {_offer(tree)}.")
+        raise CheckpointError(f"the part {quote(key)} holds no tensors; there is {_offer(tree)}.")
     return _choose(root, _left_out(optimizers))
 
 
@@ -189,7 +189,7 @@ def _offer(tree: object) -> str:
     if not names:
         return "no part that could be chosen" if root is None else "a single part without a name"
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(quoted(name) for name in names[:_MOST_LISTED]) + more
+    return ", ".join(quote(name) for name in names[:_MOST_LISTED]) + more
 
 
 def _nothing(tree: object, optimizers: list[tuple[str, int]]) -> str:

@@ -15,7 +15,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from rankwise._text import printable, quoted
+from rankwise._text import quote, sanitize
 from rankwise.checkpoints.failures import reading, refusing, shown
 from rankwise.checkpoints.reopening import Reopening
 from rankwise.checkpoints.safety import regular_size
@@ -89,7 +89,7 @@ def read_npz(path: Path) -> Weights:
         tensors = tuple(_archived(path, entry, handle) for entry in arrays)
     skipped = len(entries) - len(arrays)
     notes = (f"{skipped} entries that aren't arrays left out",) if skipped else ()
-    return Weights(printable(str(path)), tensors, notes)
+    return Weights(sanitize(str(path)), tensors, notes)
 
 
 def read_npy(path: Path) -> Weights:
@@ -112,7 +112,7 @@ def read_npy(path: Path) -> Weights:
         with reading(path, "an .npy file"):
             return _tensor(_map(path, header))
 
-    return Weights(printable(str(path)), (_weight(path, "tensor", header, load),))
+    return Weights(sanitize(str(path)), (_weight(path, "tensor", header, load),))
 
 
 def _open_archive(path: Path) -> zipfile.ZipFile:
@@ -123,11 +123,11 @@ def _open_archive(path: Path) -> zipfile.ZipFile:
 def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
     if entry.compress_type not in _READABLE:
         raise CheckpointError(
-            f"{shown(path)}: {quoted(entry.filename)} is compressed in a way that numpy never uses."
+            f"{shown(path)}: {quote(entry.filename)} is compressed in a way that numpy never uses."
         )
     if entry.file_size > max(_BOMB_SIZE, _BOMB_RATIO * entry.compress_size):
         raise CheckpointError(
-            f"{shown(path)}: {quoted(entry.filename)} would unpack from {entry.compress_size} to "
+            f"{shown(path)}: {quote(entry.filename)} would unpack from {entry.compress_size} to "
             f"{entry.file_size} bytes; refused. Save it with numpy.savez if that is meant."
         )
 
@@ -168,7 +168,7 @@ def _check_size(path: Path, name: str, header: _Header, size: int) -> None:
         return
     if header.size + header.nbytes > size:
         raise CheckpointError(
-            f"{shown(path)}: {quoted(name)} claims {header.nbytes} bytes, but only "
+            f"{shown(path)}: {quote(name)} claims {header.nbytes} bytes, but only "
             f"{max(size - header.size, 0)} are there; it is truncated or damaged."
         )
 
@@ -181,7 +181,7 @@ def _weight(path: Path, name: str, header: _Header, load: Callable[[], Tensor]) 
         name,
         header.shape,
         torch.uint8,
-        refusing(path, f"{quoted(name)} is {reason}."),
+        refusing(path, f"{quote(name)} is {reason}."),
         obstacle=("unreadable", reason),
     )
 
@@ -194,7 +194,7 @@ def _reason(dtype: np.dtype[Any]) -> str:
             f"stored as {dtype.itemsize} raw bytes a value without a type, as bfloat16 and float8 "
             "arrays are saved by numpy; save it as float32"
         )
-    return f"of the type {printable(str(dtype))[:80]}, which isn't a number of PyTorch's"
+    return f"of the type {sanitize(str(dtype))[:80]}, which isn't a number of PyTorch's"
 
 
 def _map(path: Path, header: _Header) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankwise._text import printable, quoted
+from rankwise._text import quote, sanitize
 from rankwise.checkpoints.failures import reading, refusing, shown
 from rankwise.checkpoints.naming import unique_names
 from rankwise.checkpoints.onnx_wire import StoredTensor, model_tensors
@@ -79,7 +79,7 @@ def read_onnx(path: Path) -> Weights:
     tensors = tuple(
         _weight(path, name, tensor, onnx) for name, tensor in zip(names, found, strict=True)
     )
-    return Weights(printable(str(path)), tensors)
+    return Weights(sanitize(str(path)), tensors)
 
 
 def _onnx() -> ModuleType:
@@ -97,7 +97,7 @@ def _weight(path: Path, name: str, tensor: StoredTensor, onnx: ModuleType) -> We
     obstacle = _obstacle(tensor) or (source and _misfit(tensor, source))
     if obstacle or dtype is None:
         status, reason = obstacle or ("unreadable", "of an unknown type")
-        load = refusing(path, f"{quoted(name)} can't be read: {reason}.")
+        load = refusing(path, f"{quote(name)} can't be read: {reason}.")
         return Weight(name, shape, dtype or torch.uint8, load, obstacle=(status, reason))
     if source:
         return Weight(name, shape, dtype, partial(_load_external, *source[:2], shape, dtype))
@@ -135,7 +135,7 @@ def _external(path: Path, name: str, tensor: StoredTensor) -> tuple[Path, int, i
     file = within(path.parent, location)
     if not file.exists():
         raise CheckpointError(
-            f"{shown(path)}: the data of {quoted(name)} lies in {quoted(location)}, "
+            f"{shown(path)}: the data of {quote(name)} lies in {quote(location)}, "
             "which is missing; put it beside the model."
         )
     size = regular_size(file)

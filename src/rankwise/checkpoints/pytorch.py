@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rankwise._text import printable, quoted
+from rankwise._text import quote, sanitize
 from rankwise.checkpoints.failures import reading, shown
 from rankwise.checkpoints.nested import Selection, select
 from rankwise.checkpoints.reopening import Reopening
@@ -84,7 +84,7 @@ def _weights(path: Path, opener: Callable[[], Selection], *, keep: bool) -> Weig
             _weight(path, name, tensor, place, handle)
             for place, (name, tensor) in enumerate(selection.tensors)
         )
-    return Weights(printable(str(path)), tensors, selection.notes)
+    return Weights(sanitize(str(path)), tensors, selection.notes)
 
 
 def _weight(
@@ -139,7 +139,7 @@ def _refusal(path: Path, text: str) -> CheckpointError:
     wanted = _GLOBAL.search(text)
     if wanted:
         return UnsafeFileError(
-            f"{shown(path)}: asks for {quoted(wanted[1])}, which could run code; nothing was run. "
+            f"{shown(path)}: asks for {quote(wanted[1])}, which could run code; nothing was run. "
             + _REMEDY
         )
     if _FORBIDDEN.search(text):
@@ -151,6 +151,6 @@ def _refusal(path: Path, text: str) -> CheckpointError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = next((line for line in lines[1:] if not line.startswith(("Please", "Check"))), lines[0])
     return CheckpointError(
-        f"{shown(path)}: can't be read as {_KIND} of weights alone: {printable(said[:200])}. "
+        f"{shown(path)}: can't be read as {_KIND} of weights alone: {sanitize(said[:200])}. "
         + _REMEDY
     )

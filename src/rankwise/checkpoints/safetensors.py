@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rankwise._text import printable, quoted
+from rankwise._text import quote, sanitize
 from rankwise.checkpoints.failures import reading, refusing, shown
 from rankwise.checkpoints.json_text import json_object
 from rankwise.checkpoints.reopening import Reopening
@@ -83,7 +83,7 @@ def read_safetensors(path: Path) -> Weights:
     handle = Reopening(open_file)
     # Opened once now: safetensors' own checks of the header belong here, not to the first load.
     handle.get(0)
-    return Weights(printable(str(path)), tuple(_weight(path, entry, handle) for entry in entries))
+    return Weights(sanitize(str(path)), tuple(_weight(path, entry, handle) for entry in entries))
 
 
 def _safe_open() -> Callable[..., Any]:
@@ -104,12 +104,12 @@ def _entries(path: Path) -> list[_Entry]:
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.end > room:
             raise CheckpointError(
-                f"{shown(path)}: the data of {quoted(entry.name)} lies beyond the end of the file; "
+                f"{shown(path)}: the data of {quote(entry.name)} lies beyond the end of the file; "
                 "it is truncated or damaged."
             )
         if entry.start < free:
             raise CheckpointError(
-                f"{shown(path)}: the data of {quoted(entry.name)} overlaps another tensor's."
+                f"{shown(path)}: the data of {quote(entry.name)} overlaps another tensor's."
             )
         free = entry.end
     return entries
@@ -168,7 +168,7 @@ def _entry(path: Path, name: str, value: object) -> _Entry:
             if _sizes(shape) and 0 <= start <= end and _fits(stored, shape, end - start):
                 return _Entry(name, stored, tuple(shape), start, end)
     raise CheckpointError(
-        f"{shown(path)}: its header describes {quoted(name)} wrongly "
+        f"{shown(path)}: its header describes {quote(name)} wrongly "
         "(type, shape and place don't agree)."
     )
 
@@ -186,13 +186,13 @@ def _weight(path: Path, entry: _Entry, handle: Reopening[Any]) -> Weight:
     dtype = _DTYPES.get(entry.stored)
     if dtype is None:
         reason = (
-            f"stored as {printable(entry.stored[:32])}, a packed or scale type that isn't unpacked"
+            f"stored as {sanitize(entry.stored[:32])}, a packed or scale type that isn't unpacked"
         )
         return Weight(
             entry.name,
             entry.shape,
             torch.uint8,
-            refusing(path, f"{quoted(entry.name)} is {reason}."),
+            refusing(path, f"{quote(entry.name)} is {reason}."),
             obstacle=("quantised", reason),
         )
     return Weight(entry.name, entry.shape, dtype, partial(_load, path, entry, handle))

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from rankwise._text import quoted
+from rankwise._text import quote
 from rankwise.checkpoints.failures import shown
 from rankwise.errors import CheckpointError, UnsafeFileError
 
@@ -70,7 +70,7 @@ def within(folder: Path, name: str) -> Path:
     drive = parts[0][1:2] == ":"  # C:file, on systems that have drives
     if not name or "\0" in name or parts[0] == "" or drive or ".." in parts:
         raise UnsafeFileError(
-            f"{shown(folder)}: names {quoted(name)}, which isn't a file inside its own folder; "
+            f"{shown(folder)}: names {quote(name)}, which isn't a file inside its own folder; "
             "nothing was read."
         )
     path = folder / name

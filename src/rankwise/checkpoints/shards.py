@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rankwise._text import printable, quoted
+from rankwise._text import quote, sanitize
 from rankwise.checkpoints.failures import reading, refusing, shown
 from rankwise.checkpoints.json_text import json_object
 from rankwise.checkpoints.naming import unique_names
@@ -113,7 +113,7 @@ def _merge(path: Path, places: dict[str, str], shards: dict[str, Weights]) -> We
     if others:
         notes.append(f"tensors that aren't where the index says: {len(others)}")
     return Weights(
-        printable(str(path)),
+        sanitize(str(path)),
         tuple(
             tensor if tensor.name == name else replace(tensor, name=name)
             for name, tensor in zip(names, tensors, strict=True)
@@ -123,8 +123,8 @@ def _merge(path: Path, places: dict[str, str], shards: dict[str, Weights]) -> We
 
 
 def _absent(path: Path, name: str, shard: str) -> Weight:
-    reason = f"the index places it in {quoted(shard)}, which doesn't hold it"
-    load = refusing(path, f"{quoted(name)} can't be read: {reason}.")
+    reason = f"the index places it in {quote(shard)}, which doesn't hold it"
+    load = refusing(path, f"{quote(name)} can't be read: {reason}.")
     return Weight(name, (), torch.float32, load, obstacle=("unreadable", reason))
 
 
@@ -145,4 +145,4 @@ def _weight_map(path: Path) -> dict[str, str]:
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(quoted(name) for name in names[:_MOST_LISTED]) + more
+    return ", ".join(quote(name) for name in names[:_MOST_LISTED]) + more

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rankwise._text import quoted
+from rankwise._text import quote
 from rankwise.checkpoints.failures import refusing
 from rankwise.probes.tensor import Weight
 
@@ -38,7 +38,7 @@ def describe(path: Path, name: str, tensor: Tensor) -> Weight:
     shape, dtype = tuple(tensor.shape), tensor.dtype
     obstacle = _obstacle(tensor)
     if obstacle is not None:
-        load = refusing(path, f"{quoted(name)} can't be read: {obstacle[1]}.")
+        load = refusing(path, f"{quote(name)} can't be read: {obstacle[1]}.")
         return Weight(name, shape, dtype, load, obstacle=obstacle)
     return Weight(name, shape, dtype, tensor.detach, identity=_identity(path, tensor))
 

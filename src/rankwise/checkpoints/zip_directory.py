@@ -6,7 +6,7 @@ import zipfile
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rankwise._text import quoted
+from rankwise._text import quote
 from rankwise.checkpoints.failures import reading, shown
 from rankwise.checkpoints.safety import regular_size
 from rankwise.errors import CheckpointError
@@ -38,11 +38,11 @@ def zip_entries(path: Path) -> list[zipfile.ZipInfo]:
     names = Counter(entry.filename for entry in entries)
     if len(names) != len(entries):
         name = names.most_common(1)[0][0]
-        raise CheckpointError(f"{shown(path)}: holds the entry {quoted(name)} twice.")
+        raise CheckpointError(f"{shown(path)}: holds the entry {quote(name)} twice.")
     for entry in entries:
         if entry.header_offset + _LOCAL_HEADER + entry.compress_size > size:
             raise CheckpointError(
-                f"{shown(path)}: the entry {quoted(entry.filename)} lies beyond the end of the "
+                f"{shown(path)}: the entry {quote(entry.filename)} lies beyond the end of the "
                 "file; it is truncated or damaged."
             )
         if entry.flag_bits & _ENCRYPTED:
@@ -67,6 +67,6 @@ def require_stored(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         stored = entry.compress_type == zipfile.ZIP_STORED
         if not stored or entry.file_size != entry.compress_size:
             raise CheckpointError(
-                f"{shown(path)}: its entry {quoted(entry.filename)} is compressed, which PyTorch "
+                f"{shown(path)}: its entry {quote(entry.filename)} is compressed, which PyTorch "
                 "never does; save the checkpoint again with torch.save."
             )

@@ -45,10 +45,10 @@ def table_width(console: Console) -> int | None:
 
 
 def print_lines(console: Console, lines: Iterable[Iterable[Cell]]) -> None:
-    """Print lines of cells in the colours of their tones."""
+    """Print lines of cells in the colours of their styles."""
     for line in lines:
         # Text, never markup: a name such as "[red]" is printed as it is.
-        text = Text.assemble(*((cell.text, STYLES.get(cell.tone, "")) for cell in line))
+        text = Text.assemble(*((cell.text, STYLES.get(cell.style, "")) for cell in line))
         text.rstrip()
         console.print(text, soft_wrap=True)
 

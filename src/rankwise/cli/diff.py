@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rankwise._table import wrap
+from rankwise._text import wrap
 from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
 from rankwise.cli.loading import ProbeOptions, load
 from rankwise.cli.output import STDOUT, check_targets, write

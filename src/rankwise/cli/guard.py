@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.errors import RankwiseError
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def exit_code(command: Callable[[], Any]) -> int:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ClickError):
-        return printable(str(error.format_message()))  # type: ignore[attr-defined]
+        return sanitize(str(error.format_message()))  # type: ignore[attr-defined]
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return printable(f"{error.filename}: {error.strerror}.")
-    return printable(str(error) or type(error).__name__)
+        return sanitize(f"{error.filename}: {error.strerror}.")
+    return sanitize(str(error) or type(error).__name__)
 
 
 def _escape_what_cannot_be_encoded() -> None:

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankwise._io import check_not_input, write_bytes
-from rankwise._text import printable
+from rankwise._io import refuse_overwrite, write_atomically
+from rankwise._text import sanitize
 from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.probes.results import LayerMetrics
 
@@ -26,14 +26,14 @@ STDOUT = "-"
 
 
 def format_csv(probe: Probe) -> str:
-    """A probe as CSV, a tensor a line; text is made printable, a shape reads 64x3x7x7."""
+    """A probe as CSV, a tensor a line; text is made sanitize, a shape reads 64x3x7x7."""
     columns = [field.name for field in fields(LayerMetrics) if field.name != "modes"]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for layer in probe.layers:
         row = layer.to_dict() | {"shape": "x".join(map(str, layer.shape))}
-        writer.writerow({k: printable(v) if isinstance(v, str) else v for k, v in row.items()})
+        writer.writerow({k: sanitize(v) if isinstance(v, str) else v for k, v in row.items()})
     return text.getvalue()
 
 
@@ -69,7 +69,7 @@ def check_targets(targets: Sequence[str], sources: Sequence[Path]) -> None:
         path = Path(target)
         if target == STDOUT:
             continue
-        check_not_input(path, sources)
+        refuse_overwrite(path, sources)
         if not path.parent.is_dir():
             raise ArgumentError(f"{target}: there is no folder {path.parent}.")
         if path.is_dir():
@@ -86,4 +86,4 @@ def write(target: str, content: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
     else:
-        write_bytes(Path(target), content)
+        write_atomically(Path(target), content)

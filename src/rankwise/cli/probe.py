@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rankwise._table import wrap
-from rankwise._text import printable
+from rankwise._text import sanitize, wrap
 from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
 from rankwise.cli.guard import BELOW
 from rankwise.cli.loading import ProbeOptions, load
@@ -137,14 +136,14 @@ def print_probe(found: Probe, *, sort: str | None, top: int | None, show_all: bo
 def _print_words(console: Console, found: Probe, width: int | None) -> None:
     print_text(console, format_summary(found.layers, found.quality, found.coverage, width=width))
     print_text(console, format_skipped(found.layers, width=width))
-    notes = [wrap(f"Note: {printable(note)}", width) for note in found.notes]
+    notes = [wrap(f"Note: {sanitize(note)}", width) for note in found.notes]
     print_text(console, "\n".join(notes))
 
 
 def format_row(layer: LayerMetrics) -> str:
     """A tensor's status and its reason in a line."""
-    reason = f" ({printable(layer.reason)})" if layer.reason else ""
-    return f"{printable(layer.name)}  {shape(layer.shape)}  {layer.status}{reason}"
+    reason = f" ({sanitize(layer.reason)})" if layer.reason else ""
+    return f"{sanitize(layer.name)}  {shape(layer.shape)}  {layer.status}{reason}"
 
 
 def format_failure(quality: float | None, threshold: float) -> str:

@@ -13,8 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from rankwise._table import shorten
-from rankwise._text import printable
+from rankwise._text import sanitize, shorten
 from rankwise.cli.console import stderr_console
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class ProgressBar:
 
     def __call__(self, step: Step) -> None:
         """Take note of the layer just finished."""
-        layer = shorten(printable(step.name), 36)
+        layer = shorten(sanitize(step.name), 36)
         self._bar.update(self._task, completed=step.done, total=step.total, layer=layer)
         if self._watched and time.monotonic() - self._began > PATIENCE:
             self._bar.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import rankwise
+from rankwise._text import sanitize
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -100,8 +101,9 @@ class Live:
         """Print a sentence."""
         # As it is: a path is not broken into lines, nor is ":cat:" in it made a picture; but
         # nothing in it reaches the terminal as a command.
-        shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-        self._console.print(shown, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self._console.print(
+            sanitize(text), markup=False, emoji=False, highlight=False, soft_wrap=True
+        )
 
     def begin(self, job: Job) -> None:
         """Say which run it is and where it goes on."""

@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from rankwise._io import write_atomically
 from rankwise.errors import RunError
 
 __all__ = ["append_line", "forget_after", "guarded", "latest_state", "save_state", "write"]
@@ -32,17 +32,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that after a crash there is either the old one or the new one."""
-    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
-    try:
-        with fresh.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
+    write_atomically(path, content)
 
 
 def append_line(path: Path, line: str) -> None:
@@ -136,13 +126,3 @@ def _warn(path: Path, reason: str) -> None:
 def _states(folder: Path) -> list[Path]:
     """State files that were finished, the oldest first; one without its note never was."""
     return sorted(p for p in folder.glob("state-*.pt") if p.with_suffix(".json").exists())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder can't be opened
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rankwise._table import join
-from rankwise._text import quoted
+from rankwise._table import join_cells
+from rankwise._text import quote
 from rankwise.errors import MissingExtraError, ProbeMismatchError
 from rankwise.probes.alignment import align_names
 from rankwise.probes.changes import Changes, LayerChange
@@ -80,7 +80,7 @@ class ProbeDiff(Changes):
         Raises:
             ArgumentError: If `sort` or `top` is none of these.
         """
-        table = join(change_lines(self, sort=sort, top=top, width=width))
+        table = join_cells(change_lines(self, sort=sort, top=top, width=width))
         verdict = format_verdict(self, width=width)
         return "\n\n".join(part for part in (table, verdict) if part)
 
@@ -152,5 +152,5 @@ def _mismatch(candidates: Sequence[str]) -> str:
     sentence = "The two have no layer in common"
     if not candidates:
         return f"{sentence}: no name of one is a name of the other, with or without a prefix."
-    prefixes = ", ".join(quoted(prefix[1:]) for prefix in candidates)
+    prefixes = ", ".join(quote(prefix[1:]) for prefix in candidates)
     return f"{sentence} unless one of the prefixes {prefixes} is meant; probe that part alone."

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rankwise._table import wrap
+from rankwise._text import wrap
 from rankwise.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankwise._io import write_bytes
-from rankwise._table import wrap
-from rankwise._text import printable
+from rankwise._io import write_atomically
+from rankwise._text import sanitize, wrap
 from rankwise.errors import (
     CheckpointError,
     MissingExtraError,
@@ -115,7 +114,7 @@ class Probe:
             format_table(self.layers, sort=sort, top=top, width=width),
             format_summary(self.layers, self.quality, self.coverage, width=width),
             format_skipped(self.layers, width=width),
-            "\n".join(wrap(f"Note: {printable(note)}", width) for note in self.notes),
+            "\n".join(wrap(f"Note: {sanitize(note)}", width) for note in self.notes),
         )
         return "\n\n".join(part for part in parts if part)
 
@@ -265,7 +264,7 @@ class Probe:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the probe as JSON, whole or not at all."""
-        write_bytes(Path(path), self.to_json(indent=1).encode())
+        write_atomically(Path(path), self.to_json(indent=1).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Probe:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.api import probe
 from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
@@ -77,7 +77,7 @@ def _page_of_runs(paths: Sequence[Path], folders: Sequence[Path], title: str | N
     notes = [note for note in read if isinstance(note, str)]
     named = ", ".join(dict.fromkeys(path.name or str(path) for path in paths[:3]))
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return study_page(runs, title=title or printable(f"Study: {named}{more}"), notes=notes)
+    return study_page(runs, title=title or sanitize(f"Study: {named}{more}"), notes=notes)
 
 
 def _read(folder: Path) -> Run | str:
@@ -85,7 +85,7 @@ def _read(folder: Path) -> Run | str:
     try:
         return load_run(folder)
     except (RunError, OSError) as error:
-        return printable(f"Left out, since it can't be read: {error}")
+        return sanitize(f"Left out, since it can't be read: {error}")
 
 
 def _page_of_checkpoints(paths: Sequence[Path], load: Loader) -> Page:

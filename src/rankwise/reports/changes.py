@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rankwise._text import printable
+from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.changes import change_figure, change_rows
 from rankwise.charts.layers import CROWDED, METRICS
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.show.changes import format_verdict, signed
-from rankwise.probes.show.summary import count, lifted, percent
+from rankwise.probes.show.summary import lifted
 from rankwise.probes.show.table import number, shape
 from rankwise.reports.checkpoint import USE_OF_Q, caveats, layer_name, mean, reading
 from rankwise.reports.page import Cell, Fact, Page, Picture, Section, Table, Words
@@ -52,13 +52,13 @@ def changes_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
         diff = before.diff(after)
     except ProbeMismatchError as error:
         return wholes_page((before, after), labels, str(error))
-    first, second = map(printable, labels)
+    first, second = map(sanitize, labels)
     return Page(
         title=f"{first} → {second}",
         verdict=tuple(_verdict(diff, before, after)),
         facts=tuple(_facts(diff, before, after)),
         sections=(*_figures(diff), *_table(diff), *_one_sided(diff, (first, second))),
-        layers=tuple(printable(c.name) for c in diff.changes if c.compared),
+        layers=tuple(sanitize(c.name) for c in diff.changes if c.compared),
         source=f"{first}, {second}",
     )
 
@@ -76,8 +76,8 @@ def q_sentences(before: Probe, after: Probe) -> Iterator[str]:
     ones = [sum(map(lifted, probe.probed)) for probe in (before, after)]
     if any(ones):
         yield (
-            f"Mind that {count(ones[1], 'layer')} of the second and {ones[0]} of the first are "
-            "rank 1 in an unfolding, which lifts q and Q by definition, not by learning."
+            f"Mind that {format_count(ones[1], 'layer')} of the second and {ones[0]} of the first "
+            "are rank 1 in an unfolding, which lifts q and Q by definition, not by learning."
         )
 
 
@@ -100,11 +100,11 @@ def wholes_page(probes: Sequence[Probe], labels: Sequence[str], why: str) -> Pag
         labels: What to call them.
         why: The reason, in a sentence.
     """
-    named = [printable(label) for label in labels]
+    named = [sanitize(label) for label in labels]
     rows = tuple(_whole(name, probe) for name, probe in zip(named, probes, strict=True))
     heads = ("network", "Q", "layers", "with structure", "parameters", "coverage")
     means = ("mean s", "mean κ", "mean q", "mean noise")
-    reason = f"Layers are not set side by side. {printable(why)}"
+    reason = f"Layers are not set side by side. {sanitize(why)}"
     table = Table("The networks as wholes; means are over layers.", (*heads, *means), rows)
     return Page(
         title=" · ".join(named),
@@ -125,9 +125,9 @@ def _whole(name: str, probe: Probe) -> tuple[Cell, ...]:
         Cell(str(len(probe.probed)), float(len(probe.probed))),
         Cell(str(held), float(held)),
         Cell(f"{probe.parameters:,}", float(probe.parameters)),
-        Cell(percent(probe.coverage), probe.coverage),
+        Cell(format_percent(probe.coverage), probe.coverage),
         *(Cell(number(value), value) for value in values),
-        Cell(percent(noise), noise),
+        Cell(format_percent(noise), noise),
     )
 
 
@@ -140,7 +140,7 @@ def _verdict(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[str]:
         ("fell", min(moves, default=(0.0, ""))),
     ):
         if abs(move) >= VISIBLE and (move > 0) == (verb == "grew"):
-            yield f"Stable rank s {verb} most in {printable(name)} ({move:+.3f})."
+            yield f"Stable rank s {verb} most in {sanitize(name)} ({move:+.3f})."
     yield USE_OF_Q
 
 
@@ -150,7 +150,7 @@ def _facts(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[Fact]:
     sides = [c.before for c in compared], [c.after for c in compared]
     s, noise = ([mean(side, m) for side in sides] for m in ("stable_rank", "noise_fraction"))
     yield Fact("Mean stable rank", number(s[1]), f"before: {number(s[0])}")
-    yield Fact("Mean noise share", percent(noise[1]), f"before: {percent(noise[0])}")
+    yield Fact("Mean noise share", format_percent(noise[1]), f"before: {format_percent(noise[0])}")
     rose, fell = (sum((c.stable_rank or 0.0) * sign > 0 for c in compared) for sign in (1, -1))
     yield Fact("Layers compared", str(len(compared)), f"s rose in {rose}, fell in {fell}")
     yield Fact("On one side only", str(len(diff.added) + len(diff.removed)), "of all tensors")
@@ -198,12 +198,12 @@ def _row(change: LayerChange) -> tuple[Cell, ...]:
 
 def _gain(value: float | None, better: int = 1) -> Cell:
     told = signed(value, better)
-    return Cell(told.text, value, "" if told.tone == "good" else told.tone)
+    return Cell(told.text, value, "" if told.style == "good" else told.style)
 
 
 def _one_sided(diff: ProbeDiff, labels: Sequence[str]) -> Iterator[Section]:
     tables = [
-        _tensors(layers, f"{count(len(layers), 'tensor')} only in {label}.")
+        _tensors(layers, f"{format_count(len(layers), 'tensor')} only in {label}.")
         for label, layers in zip(labels, (diff.removed, diff.added), strict=True)
         if layers
     ]
@@ -214,7 +214,7 @@ def _one_sided(diff: ProbeDiff, labels: Sequence[str]) -> Iterator[Section]:
 def _tensors(layers: Sequence[LayerMetrics], caption: str) -> Table:
     rows = tuple(
         (
-            Cell(printable(layer.name)),
+            Cell(sanitize(layer.name)),
             Cell(str(layer.status)),
             Cell(shape(layer.shape), float(layer.parameters)),
             Cell(number(layer.stable_rank), layer.stable_rank),

@@ -6,19 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rankwise._text import printable
+from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.layers import CROWDED, METRICS, layer_figure, layer_rows
 from rankwise.charts.spectrum import sides, spectrum_figure, spectrum_rows
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.results import LayerMetrics, Status
-from rankwise.probes.show.summary import (
-    MAX_QUALITY,
-    count,
-    format_skipped,
-    format_summary,
-    lifted,
-    percent,
-)
+from rankwise.probes.show.summary import MAX_QUALITY, format_skipped, format_summary, lifted
 from rankwise.probes.show.table import number, ranks, scale, shape
 from rankwise.reports.page import Cell, Fact, Page, Picture, Section, Table, Words
 
@@ -90,14 +83,14 @@ def checkpoint_page(probe: Probe, random: Probe, *, source: str) -> Page:
         verdict=tuple(_verdict(probe, random)),
         facts=tuple(_facts(probe, random)),
         sections=tuple(sections),
-        layers=tuple(printable(layer.name) for layer in probe.probed),
-        source=printable(source),
+        layers=tuple(sanitize(layer.name) for layer in probe.probed),
+        source=sanitize(source),
     )
 
 
 def title_of(probe: Probe) -> str:
     """What to call a probe: the last part of its path, or what it was probed from."""
-    return printable(PurePath(probe.source).name or probe.source or "A network")
+    return sanitize(PurePath(probe.source).name or probe.source or "A network")
 
 
 def reading(metric: str) -> str:
@@ -115,7 +108,7 @@ def caveats(metrics: Sequence[str]) -> Words:
 
 def layer_name(name: str, tone: str = "") -> Cell:
     """A cell that names a layer and chooses it."""
-    return Cell(printable(name), layer=printable(name), tone=tone)
+    return Cell(sanitize(name), layer=sanitize(name), tone=tone)
 
 
 def mean(layers: Sequence[LayerMetrics], metric: str) -> float | None:
@@ -135,7 +128,7 @@ def _verdict(probe: Probe, random: Probe) -> Iterator[str]:
     apart = sum(_told_apart(layer, drawn) for layer, drawn in zip(probe, random, strict=True))
     yield (
         f"Against random weights of the same shapes (one draw), {apart} of "
-        f"{count(len(probe.probed), 'layer')} can be told apart."
+        f"{format_count(len(probe.probed), 'layer')} can be told apart."
     )
     yield from _extremes(probe)
     yield USE_OF_Q
@@ -155,8 +148,8 @@ def _extremes(probe: Probe) -> Iterator[str]:
     least = min(held, key=lambda layer: layer.quality or 0.0)
     aside = " beside those that rank 1 lifts" if any(map(lifted, probe.probed)) else ""
     yield (
-        f"By q{aside}, the strongest layer is {printable(most.name)} ({number(most.quality)}) and "
-        f"the weakest that holds structure is {printable(least.name)} ({number(least.quality)})."
+        f"By q{aside}, the strongest layer is {sanitize(most.name)} ({number(most.quality)}) and "
+        f"the weakest that holds structure is {sanitize(least.name)} ({number(least.quality)})."
     )
 
 
@@ -166,9 +159,9 @@ def _facts(probe: Probe, random: Probe) -> Iterator[Fact]:
     yield Fact("Network quality Q", number(probe.quality), f"of {MAX_QUALITY:.3f}{at_random}")
     yield Fact("Layers probed", str(len(probe.probed)), f"{held} with structure")
     yield Fact("Parameters", f"{probe.parameters:,}")
-    yield Fact("Coverage", percent(probe.coverage), "of parameters are in probed layers")
+    yield Fact("Coverage", format_percent(probe.coverage), "of parameters are in probed layers")
     noise = mean(probe.probed, "noise_fraction")
-    yield Fact("Noise share", percent(noise), "mean over layers")
+    yield Fact("Noise share", format_percent(noise), "mean over layers")
 
 
 def _figures(probe: Probe, random: Probe) -> Iterator[Section]:
@@ -250,15 +243,17 @@ def _row(
     s, q = layer.stable_rank or 0.0, layer.quality or 0.0
     return (
         layer_name(layer.name, tone),
-        Cell(printable(layer.kind), tone=tone),
+        Cell(sanitize(layer.kind), tone=tone),
         Cell(shape(layer.shape), value=float(layer.parameters), tone=tone),
         Cell(f"{layer.parameters:,}", value=float(layer.parameters), tone=tone),
         Cell(ranks(layer), value=layer.rank, tone=tone),
-        Cell(percent(layer.rank_fraction), layer.rank_fraction, tone, layer.rank_fraction),
+        Cell(format_percent(layer.rank_fraction), layer.rank_fraction, tone, layer.rank_fraction),
         Cell(number(s), s, tone, min(s / most_s, 1.0)),
         Cell(number(layer.condition), layer.condition, tone),
         Cell(number(q) + "*" * lifted(layer), q, tone, min(q / most_q, 1.0)),
-        Cell(percent(layer.noise_fraction), layer.noise_fraction, tone, layer.noise_fraction),
+        Cell(
+            format_percent(layer.noise_fraction), layer.noise_fraction, tone, layer.noise_fraction
+        ),
         Cell(number(drawn.stable_rank), drawn.stable_rank, "dim"),
     )
 
@@ -275,10 +270,10 @@ def _skipped(probe: Probe) -> Iterator[Section]:
         caption = f"The first {len(shown)} of {len(skipped)} tensors without metrics, and why."
     rows = tuple(
         (
-            Cell(printable(layer.name)),
+            Cell(sanitize(layer.name)),
             Cell(shape(layer.shape), value=float(layer.parameters)),
             Cell(str(layer.status), tone="bad" if layer.status is Status.NOT_FINITE else ""),
-            Cell(printable(layer.reason)),
+            Cell(sanitize(layer.reason)),
         )
         for layer in shown
     )
@@ -290,9 +285,7 @@ def _skipped(probe: Probe) -> Iterator[Section]:
 
 def _notes(probe: Probe) -> Iterator[Section]:
     told = [layer for layer in probe.probed if layer.reason]
-    lines = [printable(note) for note in probe.notes]
-    lines += [
-        f"{printable(layer.name)}: {printable(layer.reason)}." for layer in told[:MOST_SKIPPED]
-    ]
+    lines = [sanitize(note) for note in probe.notes]
+    lines += [f"{sanitize(layer.name)}: {sanitize(layer.reason)}." for layer in told[:MOST_SKIPPED]]
     if lines:
         yield Section("Notes", (Words(tuple(lines)),))

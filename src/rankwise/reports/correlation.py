@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rankwise._text import printable
+from rankwise._text import format_count, sanitize
 from rankwise.charts.scatter import network_scatter
-from rankwise.probes.show.summary import count
 from rankwise.reports.page import (
     NOTHING,
     Cell,
@@ -51,10 +50,10 @@ def correlation_page(found: Ranking, *, title: str = "What ranks these networks?
     sections = [_family(family, number) for number, family in enumerate(found.families)]
     return Page(
         title=title,
-        verdict=tuple(map(printable, ranking_verdict(found))),
+        verdict=tuple(map(sanitize, ranking_verdict(found))),
         facts=tuple(_facts(found)),
         sections=(*sections, *_left_out(found.left_out), _method(found)),
-        source=printable(found.zoo.source),
+        source=sanitize(found.zoo.source),
     )
 
 
@@ -67,14 +66,16 @@ def _facts(found: Ranking) -> Iterator[Fact]:
     yield Fact("Independent groups", str(len(groups)))
     every = [ranked for family in found.families for ranked in (*family.accuracy, *family.gap)]
     sure = sum(ranked.adjusted is not None and ranked.adjusted <= LEVEL for ranked in every)
-    yield Fact("Beyond chance", f"{sure} of {count(found.tests, 'test')}", "adjusted p of .05")
+    yield Fact(
+        "Beyond chance", f"{sure} of {format_count(found.tests, 'test')}", "adjusted p of .05"
+    )
 
 
 def _family(family: Family, number: int) -> Section:
     rows = [
         {
-            "network": printable(member.network.name),
-            "group": printable(member.network.group),
+            "network": sanitize(member.network.name),
+            "group": sanitize(member.network.group),
             "rank_one": member.rank_one_share,
             "accuracy": member.network.accuracy,
             "gap": member.network.gap,
@@ -87,9 +88,9 @@ def _family(family: Family, number: int) -> Section:
         tables.append(_scores("Scores against generalisation gap", family.gap))
     if family.layers:
         tables.append(_layers(family))
-    words = Words((printable(why_words(family)),))
+    words = Words((sanitize(why_words(family)),))
     pictures = _pictures(family, rows, number)
-    return Section(printable(family.name), (words, *pictures, *tables))
+    return Section(sanitize(family.name), (words, *pictures, *tables))
 
 
 def _pictures(family: Family, rows: list[dict[str, Any]], number: int) -> Iterator[Picture]:
@@ -115,7 +116,9 @@ def _said(found: Correlation) -> str:
     if found.value is None:
         return f"No correlation: {found.reason}."
     interval = "" if found.low is None else f", 95 % interval {_interval(found)}"
-    return f"SROCC {found.value:.2f}{interval}, n = {found.n}, {count(found.groups, 'group')}."
+    return (
+        f"SROCC {found.value:.2f}{interval}, n = {found.n}, {format_count(found.groups, 'group')}."
+    )
 
 
 def _interval(found: Correlation) -> str:
@@ -150,8 +153,7 @@ def _layers(family: Family) -> Table:
         "commonest architecture. p is adjusted for the number of layers.",
         ("layer", *_HEADS),
         tuple(
-            (Cell(printable(one.name)), *_cells(one, best=one is strongest))
-            for one in family.layers
+            (Cell(sanitize(one.name)), *_cells(one, best=one is strongest)) for one in family.layers
         ),
         filter=len(family.layers) > _LONG,
         hints=HINTS,
@@ -180,7 +182,7 @@ def _cells(one: Ranked, *, best: bool) -> tuple[Cell, ...]:
 
 def _left_out(left_out: Sequence[LeftOut]) -> Iterator[Section]:
     if left_out:
-        rows = tuple((Cell(printable(o.name)), Cell(printable(o.reason))) for o in left_out)
+        rows = tuple((Cell(sanitize(o.name)), Cell(sanitize(o.reason))) for o in left_out)
         table = Table("Networks that take no part, and why.", ("network", "why"), rows, numeric=())
         yield Section("Left out", (table,))
 
@@ -197,4 +199,4 @@ def _method(found: Ranking) -> Section:
     ]
     if found.zoo.grouping:
         words.insert(1, f"Groups are made from where networks were published: {', '.join(levels)}.")
-    return Section("How this was computed", (Words(tuple(map(printable, words))),))
+    return Section("How this was computed", (Words(tuple(map(sanitize, words))),))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.charts.evolution import quality_figure
 from rankwise.charts.heat_map import heat_map
 from rankwise.charts.layers import METRICS
@@ -54,7 +54,7 @@ def evolution_page(probes: Sequence[Probe], labels: Sequence[str]) -> Page:
         diffs = [probe.diff(last) for probe in probes]
     except ProbeMismatchError as error:
         return wholes_page(probes, labels, str(error))
-    named = [printable(label) for label in labels]
+    named = [sanitize(label) for label in labels]
     epochs = _epochs(named)
     sections = (
         *_quality(probes, epochs),
@@ -86,7 +86,7 @@ def _names(diffs: Sequence[ProbeDiff]) -> list[str]:
     """The layers that were probed in one of the checkpoints or more, in the last one's order."""
     last = diffs[-1].changes
     probed = {c.name for diff in diffs for c in diff.changes if c.before.probed}
-    return [printable(change.name) for change in last if change.name in probed]
+    return [sanitize(change.name) for change in last if change.name in probed]
 
 
 def _rows(diffs: Sequence[ProbeDiff], epochs: Sequence[int]) -> list[dict[str, Any]]:
@@ -94,13 +94,13 @@ def _rows(diffs: Sequence[ProbeDiff], epochs: Sequence[int]) -> list[dict[str, A
     return [
         {
             "epoch": epoch,
-            "layer": printable(change.name),
-            "depth": depths[printable(change.name)],
+            "layer": sanitize(change.name),
+            "depth": depths[sanitize(change.name)],
             **{metric: getattr(change.before, metric) for metric in SHOWN},
         }
         for epoch, diff in zip(epochs, diffs, strict=True)
         for change in diff.changes
-        if printable(change.name) in depths
+        if sanitize(change.name) in depths
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.charts.axes import scale_of
 from rankwise.charts.evolution import quality_figure, rate_figure, trajectory_figure
 from rankwise.charts.heat_map import heat_map
@@ -79,12 +79,12 @@ def run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
     rows = _layers(run)
     sections = [*_learning(run), *_over_time(rows), *_table_section(rows), _about(run)]
     return Page(
-        title=printable(run.folder.name),
+        title=sanitize(run.folder.name),
         verdict=run_verdict(run, rows),
         facts=run_facts(run),
         sections=tuple(sections),
         layers=tuple(dict.fromkeys(row["layer"] for row in rows)),
-        source=printable(str(run.folder)),
+        source=sanitize(str(run.folder)),
         back=back,
         updates=updates,
     )
@@ -272,7 +272,7 @@ def _about(run: Run) -> Section:
 def _text(value: object) -> str:
     """A value of a record as text, nested ones on one line."""
     if isinstance(value, dict):
-        return "; ".join(f"{printable(str(key))}: {_text(item)}" for key, item in value.items())
+        return "; ".join(f"{sanitize(str(key))}: {_text(item)}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
-    return "–" if value is None else printable(str(value))
+    return "–" if value is None else sanitize(str(value))

@@ -7,12 +7,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rankwise._text import printable
+from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.run_rows import Row, epoch_rows, quality_rows, time_rows
 from rankwise.charts.scales import score_name, time_unit
 from rankwise.lab.records import Run
 from rankwise.lab.scores import is_falling, main_score, score_text
-from rankwise.probes.show.summary import count, percent
 from rankwise.reports.page import Fact
 from rankwise.reports.study.words import capital
 
@@ -66,7 +65,7 @@ def _what(run: Run) -> str:
     rate = "" if config.lr is None else f"rate {config.lr:g}"
     beta = "" if config.beta is None else f"β {config.beta:g}"
     options = ", ".join(filter(None, (rate, beta, f"seed {config.seed}")))
-    words = (printable(word) for word in (config.network, config.data, config.optimizer))
+    words = (sanitize(word) for word in (config.network, config.data, config.optimizer))
     return "{} on {}, trained by {} ({}).".format(*words, options)
 
 
@@ -77,7 +76,7 @@ def _state(run: Run) -> str:
     if run.status == "diverged":
         return f"Warning: it diverged in epoch {_lost(run)}, so its last figures mean little."
     if run.status == "finished":
-        return f"It finished after {count(done, 'epoch')}."
+        return f"It finished after {format_count(done, 'epoch')}."
     return f"It is not finished: epoch {_epochs(run)} is over."
 
 
@@ -151,7 +150,7 @@ def _moves(rows: Sequence[Row], last: Sequence[Row]) -> str:
     up = sorted((move for move in moves if move[0] >= LEAST), reverse=True)[:NAMED]
     down = sorted(move for move in moves if move[0] <= -LEAST)[:NAMED]
     parts = [
-        f"{verb} most in {', '.join(f'{printable(n)} ({_signed(gain)})' for gain, n in found)}"
+        f"{verb} most in {', '.join(f'{sanitize(n)} ({_signed(gain)})' for gain, n in found)}"
         for verb, found in (("rose", up), ("fell", down))
         if found
     ]
@@ -238,7 +237,7 @@ def _times(run: Run) -> Iterator[Fact]:
         probe = sum(row["seconds"] for row in rows if row["part"] == "probe")
         each = time_text(total / len(run.epochs))
         yield Fact("Time an epoch", each, f"{time_text(total)} in all")
-        yield Fact("Share of the probe", percent(probe / total), "of that time")
+        yield Fact("Share of the probe", format_percent(probe / total), "of that time")
 
 
 def _at(rows: Sequence[Row], epoch: int) -> list[Row]:
@@ -247,7 +246,7 @@ def _at(rows: Sequence[Row], epoch: int) -> list[Row]:
 
 def _some(rows: Sequence[Mapping[str, Any]], one: str, many: str) -> str:
     """How many layers, which, and the verb that goes with them: as in "2 layers (a, b) hold"."""
-    names = [printable(row["layer"]) for row in rows[:NAMED]]
+    names = [sanitize(row["layer"]) for row in rows[:NAMED]]
     hidden = len(rows) - len(names)
     listed = ", ".join(names) + (f" and {hidden} more" if hidden else "")
-    return f"{count(len(rows), 'layer')} ({listed}) {one if len(rows) == 1 else many}"
+    return f"{format_count(len(rows), 'layer')} ({listed}) {one if len(rows) == 1 else many}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankwise._io import check_not_input, write_bytes
+from rankwise._io import refuse_overwrite, write_atomically
 from rankwise.reports.build import build_page
 from rankwise.reports.html import page_bytes
 
@@ -45,7 +45,7 @@ def write_report(
     """
     listed = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     target = Path(out)
-    check_not_input(target, listed)
+    refuse_overwrite(target, listed)
     page = build_page(listed, title=title)
-    write_bytes(target, page_bytes(page))
+    write_atomically(target, page_bytes(page))
     return target

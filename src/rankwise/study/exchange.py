@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from rankwise._text import join_lines
 from rankwise.study.columns import Task
 from rankwise.study.findings import Findings
-from rankwise.study.layout import safe
 from rankwise.study.leads import Lead
 from rankwise.study.tables import Entry
 from rankwise.study.tried import Tried
@@ -55,7 +55,7 @@ def harmless(text: str) -> str:
         >>> harmless("=1+1")
         "'=1+1"
     """
-    shown = safe(text)
+    shown = join_lines(text)
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
 
 

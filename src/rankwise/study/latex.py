@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankwise._text import join_lines
 from rankwise.study.findings import Findings
-from rankwise.study.layout import Cell, Sheet, legend, notes, safe, sheets
+from rankwise.study.layout import Cell, Sheet, legend, notes, sheets
 
 __all__ = ["to_latex"]
 
@@ -86,7 +87,7 @@ def to_latex(found: Findings) -> str:
     """
     tables = [_table(sheet) for sheet in sheets(found)]
     said = ". ".join(filter(None, (found.title, found.about)))
-    caption = f"\\caption{{{_escaped(safe(said))}}}\n" if said else ""
+    caption = f"\\caption{{{_escaped(join_lines(said))}}}\n" if said else ""
     marks = [_LEGEND] if found.table.entries else []
     lines = " ".join(_escaped(text) for text in [*marks, *notes(found)])
     body = "\n\\par\\medskip\n".join(tables)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rankwise._text import join_lines
 from rankwise.lab.scores import is_falling, score_text
 from rankwise.study.columns import Task
 from rankwise.study.compare import Comparison
@@ -15,7 +16,7 @@ from rankwise.study.leads import lead_text, value_text
 from rankwise.study.tables import StudyTable
 from rankwise.study.tried import Candidate, Tried
 
-__all__ = ["Cell", "Sheet", "legend", "notes", "safe", "sheets"]
+__all__ = ["Cell", "Sheet", "legend", "notes", "sheets"]
 
 _NAMES = {"frechet": "Fréchet distance"}
 
@@ -44,17 +45,6 @@ class Sheet:
     words: int = 1
 
 
-def safe(text: str) -> str:
-    r"""A text without anything that could act on a terminal or break a line.
-
-    Example:
-        >>> print(safe("a\x1b[31m"))
-        a\x1b[31m
-    """
-    plain = " ".join(text.split())
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in plain)
-
-
 def sheets(found: Findings) -> list[Sheet]:
     """A table for each kind of score, and one of what was tried, if anything was."""
     table = found.table
@@ -70,8 +60,11 @@ def _score_sheet(table: StudyTable, score: str) -> Sheet:
     usual = _usual_n(table)
     return Sheet(
         _caption(score),
-        ("setting", *(safe(task.label) for task in tasks)),
-        tuple((Cell(safe(s)), *(_score_cell(table, s, t, usual) for t in tasks)) for s in settings),
+        ("setting", *(join_lines(task.label) for task in tasks)),
+        tuple(
+            (Cell(join_lines(s)), *(_score_cell(table, s, t, usual) for t in tasks))
+            for s in settings
+        ),
     )
 
 
@@ -110,8 +103,8 @@ def _lost(found: Comparison) -> str:
 def _tried_sheet(found: Iterable[Tried]) -> Sheet:
     rows = tuple(
         (
-            Cell(safe(one.labels.setting)),
-            Cell(safe(", ".join(tasks))),
+            Cell(join_lines(one.labels.setting)),
+            Cell(join_lines(", ".join(tasks))),
             Cell(_options(one.chosen.options) if one.chosen else "not yet"),
             Cell(", ".join(_candidate(c, one.score) for c in one.candidates)),
         )
@@ -138,7 +131,7 @@ def _is_twin(first: Tried, second: Tried) -> bool:
 
 
 def _options(options: Mapping[str, object]) -> str:
-    return safe(" ".join(f"{name}={_short(value)}" for name, value in options.items()))
+    return join_lines(" ".join(f"{name}={_short(value)}" for name, value in options.items()))
 
 
 def _short(value: object) -> str:
@@ -147,7 +140,7 @@ def _short(value: object) -> str:
 
 def _candidate(one: Candidate, score: str) -> str:
     value = one.status if one.score is None else value_text(one.score, score)
-    return f"{safe(' '.join(map(_short, one.options.values())))}: {value}"
+    return f"{join_lines(' '.join(map(_short, one.options.values())))}: {value}"
 
 
 def notes(found: Findings) -> list[str]:
@@ -162,7 +155,7 @@ def notes(found: Findings) -> list[str]:
         *_tests_note(found),
         *(f"Hardware: {place}." for place in found.machines),
     ]
-    return [safe(text) for text in texts]
+    return [join_lines(text) for text in texts]
 
 
 def _trials_note(table: StudyTable) -> str:

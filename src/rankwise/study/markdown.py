@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rankwise._text import join_lines
 from rankwise.study.findings import Findings
-from rankwise.study.layout import Cell, Sheet, legend, notes, safe, sheets
+from rankwise.study.layout import Cell, Sheet, legend, notes, sheets
 
 __all__ = ["to_markdown"]
 
@@ -27,8 +28,8 @@ def to_markdown(found: Findings) -> str:
         - There are no runs to show yet.
         <BLANKLINE>
     """
-    parts = [f"## {_escaped(safe(found.title))}"] if found.title else []
-    parts += [_escaped(safe(found.about))] if found.about else []
+    parts = [f"## {_escaped(join_lines(found.title))}"] if found.title else []
+    parts += [_escaped(join_lines(found.about))] if found.about else []
     parts += [_table(sheet) for sheet in sheets(found)]
     marks = [_LEGEND] if found.table.entries else []
     # Their own marks stay, those in a name do not.

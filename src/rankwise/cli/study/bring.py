@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.study.archive import unpack
 
 __all__ = ["IMPORT_EXAMPLES", "bring"]
@@ -36,5 +36,5 @@ def bring(
     """Make runs of exported records, so that a study goes on where they end."""
     for path in records:
         count = len(unpack(path, out, only_new=True))
-        where = printable(str(out))
-        typer.echo(f"{printable(str(path))}: {count} new run{'s' * (count != 1)} in {where}")
+        where = sanitize(str(out))
+        typer.echo(f"{sanitize(str(path))}: {count} new run{'s' * (count != 1)} in {where}")

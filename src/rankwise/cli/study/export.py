@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rankwise._io import check_not_input, write_bytes
-from rankwise._text import printable
+from rankwise._io import refuse_overwrite, write_atomically
+from rankwise._text import sanitize
 from rankwise.cli.study.options import RunsOrRecords, StudySource
 from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.errors import ArgumentError
@@ -45,7 +45,7 @@ def export(
     ] = False,
 ) -> None:
     """Write a study's tables, its page and the records of its runs."""
-    check_not_input(to / _RECORDS, [source, *([] if out is None else [out])])
+    refuse_overwrite(to / _RECORDS, [source, *([] if out is None else [out])])
     with found_in(source, out) as (found, _):
         if not found.runs:
             raise ArgumentError(f"{source}: none of its runs is there yet; nothing was written.")
@@ -59,15 +59,15 @@ def export(
         }
         to.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            write_bytes(to / name, text.encode())
-        write_bytes(to / "report.html", page)
+            write_atomically(to / name, text.encode())
+        write_atomically(to / "report.html", page)
         say_what_is_missing(found)
-    typer.echo(f"Written: {', '.join([*files, 'report.html'])} in {printable(str(to))}")
+    typer.echo(f"Written: {', '.join([*files, 'report.html'])} in {sanitize(str(to))}")
 
 
 def _page(found: Findings, source: Path) -> bytes:
     from rankwise.reports.html import page_bytes  # noqa: PLC0415 - an extra, and slow to import
     from rankwise.reports.study.page import study_page  # noqa: PLC0415
 
-    title = printable(found.title or f"Study: {source.name}")
+    title = sanitize(found.title or f"Study: {source.name}")
     return page_bytes(study_page(found.runs, title=title, study=found))

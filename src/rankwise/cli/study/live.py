@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from rankwise._table import shorten
-from rankwise._text import printable
+from rankwise._text import sanitize, shorten
 from rankwise.lab.scores import main_score, score_text
 from rankwise.study.events import Began, Ended, Failed
 
@@ -119,16 +118,16 @@ class StudyLive:
         if before is not None:
             self._bar.remove_task(before)
         if isinstance(event, Began):
-            name = shorten(printable(event.name), 38)
+            name = shorten(sanitize(event.name), 38)
             self._workers[event.name] = self._bar.add_task(
-                shorten(printable(event.worker), 14), total=None, note=name
+                shorten(sanitize(event.worker), 14), total=None, note=name
             )
         if isinstance(event, Ended | Failed):
             self._show(progress)
 
     def say(self, text: str) -> None:
         """Print a sentence, as it is."""
-        shown = printable(text)
+        shown = sanitize(text)
         self._console.print(shown, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def _show(self, progress: StudyProgress) -> None:

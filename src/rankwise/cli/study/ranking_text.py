@@ -7,8 +7,8 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from rankwise._table import Cell, Column, align, wrap
-from rankwise._text import printable
+from rankwise._table import Cell, Column, Table, align_cells
+from rankwise._text import sanitize, wrap
 from rankwise.study.correlation import Correlation
 from rankwise.study.exchange import harmless
 from rankwise.study.zoo.ranking import Family, Ranked, Ranking
@@ -26,7 +26,7 @@ Lines = list[tuple[Cell, ...]]
 
 def format_verdict(found: Ranking, width: int | None) -> str:
     """The whole in sentences."""
-    return "\n".join(wrap(printable(words), width) for words in ranking_verdict(found))
+    return "\n".join(wrap(sanitize(words), width) for words in ranking_verdict(found))
 
 
 def family_lines(family: Family, width: int | None) -> Iterator[Lines]:
@@ -44,22 +44,22 @@ def family_lines(family: Family, width: int | None) -> Iterator[Lines]:
         known.sort(key=lambda one: -abs(one.srocc.value or 0.0))
         shown = known[:_MOST_LAYERS]
         title = f"{family.name}: q of the strongest {len(shown)} of {len(family.layers)} layers"
-        names = [printable(one.name) for one in shown]
+        names = [sanitize(one.name) for one in shown]
         yield [_title(title), *_table("layer", names, shown, width)]
-    yield [(Cell(line),) for line in wrap(printable(why_words(family)), width, "").split("\n")]
+    yield [(Cell(line),) for line in wrap(sanitize(why_words(family)), width, "").split("\n")]
 
 
 def _title(text: str) -> tuple[Cell, ...]:
-    return (Cell(printable(text), "title"),)
+    return (Cell(sanitize(text), "title"),)
 
 
 def _table(head: str, names: Sequence[str], ranked: Sequence[Ranked], width: int | None) -> Lines:
-    def column(title: str, texts: Iterable[str], keep: int) -> Column:
-        return Column(title, tuple(Cell(text) for text in texts), keep)
+    def column(title: str, texts: Iterable[str], priority: int) -> tuple[Column, Iterable[str]]:
+        return Column(title, priority=priority), texts
 
-    return align(
+    table = Table.from_columns(
         [
-            Column(head, tuple(Cell(name) for name in names), keep=9, left=True),
+            (Column(head, "left"), names),
             column("n", (str(one.srocc.n) for one in ranked), 6),
             column("groups", (str(one.srocc.groups) for one in ranked), 5),
             column("SROCC [95 %]", (_with_interval(one.srocc) for one in ranked), 8),
@@ -67,9 +67,9 @@ def _table(head: str, names: Sequence[str], ranked: Sequence[Ranked], width: int
             column("PLCC", (_number(one.plcc.value) for one in ranked), 2),
             column("p", (p_text(one.p) for one in ranked), 4),
             column("adj.", (p_text(one.adjusted) for one in ranked), 7),
-        ],
-        width,
+        ]
     )
+    return align_cells(table, width)
 
 
 def _number(value: float | None) -> str:
@@ -99,7 +99,7 @@ def format_method(found: Ranking, width: int | None) -> str:
     words += [f"Left out: {one.name}: {one.reason}" for one in found.left_out[:_MOST_LEFT_OUT]]
     if len(found.left_out) > _MOST_LEFT_OUT:
         words.append(f"Left out: {len(found.left_out) - _MOST_LEFT_OUT} more; --json has them all.")
-    return "\n".join(wrap(printable(text), width) for text in words)
+    return "\n".join(wrap(sanitize(text), width) for text in words)
 
 
 def format_json(found: Ranking) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankwise import lab
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.cli.console import stderr_console
 from rankwise.cli.study.live import StudyLive, format_progress
 from rankwise.cli.study.options import DataRoot, Out, StudyFile
@@ -99,10 +99,10 @@ def _crew(jobs: int | None, retries: int, ray: str | None) -> tuple[Crew, int]:
 
 def format_left(tally: Tally) -> list[str]:
     """The runs that are left, a line each; last, those that are not known yet."""
-    lines = [printable(name) for name in tally.left]
+    lines = [sanitize(name) for name in tally.left]
     lines += [
         f"{len(cell.seeds)} more after tuning {', '.join(cell.tuned)}: "
-        + printable(", ".join(cell.labels.values()) or "all runs")
+        + sanitize(", ".join(cell.labels.values()) or "all runs")
         for cell in tally.waiting
     ]
     return [*lines, format_progress(tally.progress())]
@@ -121,7 +121,7 @@ def format_outcome(outcome: StudyOutcome, file: Path, out: str | None = None) ->
         lines.append("Put that right and give this command again: it tries what is left.")
     if outcome.progress.done:
         lines.append(f"Next: rankwise study table {shlex.quote(str(file))}{place}")
-    return "\n".join(map(printable, lines))
+    return "\n".join(map(sanitize, lines))
 
 
 def _run(study: Study, crew: Crew, at_a_time: int) -> StudyOutcome:

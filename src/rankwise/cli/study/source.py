@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.study.archive import unpack
@@ -96,4 +96,4 @@ def say_what_is_missing(found: Findings) -> None:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"rankwise: {printable(text)}", err=True)
+    typer.echo(f"rankwise: {sanitize(text)}", err=True)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rankwise._table import Cell, Column, align
-from rankwise._text import printable
+from rankwise._table import Cell, Column, Style, Table, align_cells
+from rankwise._text import sanitize
 from rankwise.cli.console import print_lines, stdout_console, table_width
 from rankwise.cli.study.live import format_progress
 from rankwise.cli.study.options import Out, StudyFile
@@ -48,23 +48,23 @@ def status(
         typer.echo(format_json(study, progress, cells))
         return
     console = stdout_console()
-    print_lines(console, [[Cell(printable(study.title), "title")]])
+    print_lines(console, [[Cell(sanitize(study.title), "title")]])
     print_lines(console, [[Cell(format_progress(progress))], [Cell("")]])
-    print_lines(console, align(status_columns(cells), table_width(console)))
+    print_lines(console, align_cells(status_table(cells), table_width(console)))
 
 
-def status_columns(cells: Sequence[CellProgress]) -> list[Column]:
+def status_table(cells: Sequence[CellProgress]) -> Table:
     """A row a cell: its labels, how many trials are done, and what tuning found."""
-    names = tuple(Cell(printable(_label(one))) for one in cells)
-    done = tuple(Cell(f"{one.done}/{len(one.cell.seeds)}", _tone(one)) for one in cells)
-    columns = [Column("cell", names, keep=9, left=True), Column("done", done, keep=8)]
+    names = [Cell(sanitize(_label(one))) for one in cells]
+    done = [Cell(f"{one.done}/{len(one.cell.seeds)}", _style(one)) for one in cells]
+    columns = [(Column("cell", "left", 9), names), (Column("done", priority=8), done)]
     if any(one.diverged for one in cells):
-        lost = tuple(Cell(str(one.diverged) if one.diverged else "", "bad") for one in cells)
-        columns.append(Column("diverged", lost, keep=6))
+        lost = [Cell(str(one.diverged) if one.diverged else "", "bad") for one in cells]
+        columns.append((Column("diverged", priority=6), lost))
     if any(one.cell.tuned for one in cells):
-        tuned = tuple(Cell(printable(_tuned(one))) for one in cells)
-        columns.append(Column("tuned", tuned, keep=7, left=True))
-    return columns
+        tuned = [Cell(sanitize(_tuned(one))) for one in cells]
+        columns.append((Column("tuned", "left", 7), tuned))
+    return Table.from_columns(columns)
 
 
 def format_json(study: Study, progress: StudyProgress, cells: Sequence[CellProgress]) -> str:
@@ -93,7 +93,7 @@ def _label(one: CellProgress) -> str:
     return ", ".join(one.cell.labels.values()) or "all runs"
 
 
-def _tone(one: CellProgress) -> str:
+def _style(one: CellProgress) -> Style:
     return "good" if one.done == len(one.cell.seeds) else ""
 
 

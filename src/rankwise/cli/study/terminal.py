@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rankwise._table import wrap
+from rankwise._text import join_lines, wrap
 from rankwise.study.findings import Findings
-from rankwise.study.layout import Cell, Sheet, legend, notes, safe, sheets
+from rankwise.study.layout import Cell, Sheet, legend, notes, sheets
 
 __all__ = ["print_findings"]
 
@@ -28,9 +28,9 @@ def print_findings(console: Console, found: Findings) -> None:
     """Print all tables and what there is to say about them; wide tables in several parts."""
     width = console.width if console.is_terminal else _PIPE
     if found.title:
-        _print(console, safe(found.title), width, "bold")
+        _print(console, join_lines(found.title), width, "bold")
     if found.about:
-        _print(console, safe(found.about), width)
+        _print(console, join_lines(found.about), width)
     if found.title or found.about:
         console.print()
     for sheet in sheets(found):

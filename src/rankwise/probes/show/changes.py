@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from rankwise._table import Cell, Column, align, wrap
-from rankwise._text import printable, quoted
+from rankwise._table import Cell, Column, Table, align_cells
+from rankwise._text import format_count, quote, sanitize, wrap
 from rankwise.probes.results import Status
-from rankwise.probes.show.summary import count, names
+from rankwise.probes.show.summary import names
 from rankwise.probes.show.table import check_view, more, number, ordered, shape
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DIFF_SORTS: Mapping[str, Callable[[LayerChange], float | str | None]] = {
 def change_lines(
     diff: Changes, *, sort: str | None = None, top: int | None = None, width: int | None = 80
 ) -> list[tuple[Cell, ...]]:
-    """The table of the layers that changed, as lines of cells with their tones.
+    """The table of the layers that changed, as lines of cells with their styles.
 
     Raises:
         ArgumentError: If `sort` or `top` can't be met.
@@ -42,28 +42,30 @@ def change_lines(
     shown = ordered(changed, DIFF_SORTS, sort, top)
     if not shown:
         return []
-    columns = [
-        Column("layer", tuple(Cell(printable(c.name), "name") for c in shown), 9, left=True),
-        Column("rank", tuple(Cell(_ranks(c)) for c in shown), 5),
-        Column("Δs", tuple(signed(c.stable_rank) for c in shown), 7),
-        Column("Δκ", tuple(signed(c.condition, better=-1) for c in shown), 6),
-        Column("Δq", tuple(signed(c.quality) for c in shown), 8),
-        Column("q", tuple(Cell(number(c.after.quality)) for c in shown), 3),
-    ]
-    return [*align(columns, width), *more(len(changed) - len(shown), "layer")]
+    table = Table.from_columns(
+        [
+            (Column("layer", "left", 9), [Cell(sanitize(c.name), "name") for c in shown]),
+            (Column("rank", priority=5), [_ranks(c) for c in shown]),
+            (Column("Δs", priority=7), [signed(c.stable_rank) for c in shown]),
+            (Column("Δκ", priority=6), [signed(c.condition, better=-1) for c in shown]),
+            (Column("Δq", priority=8), [signed(c.quality) for c in shown]),
+            (Column("q", priority=3), [number(c.after.quality) for c in shown]),
+        ]
+    )
+    return [*align_cells(table, width), *more(len(changed) - len(shown), "layer")]
 
 
 def format_verdict(diff: Changes, *, width: int | None = 80) -> str:
     """What changed in words: how many layers, which broke, changed shape, came or went."""
     sentences = [*_broken(diff.changes), *_prefix(diff.renamed_prefix), _moved(diff.changes)]
     sentences += _some(
-        f"{printable(c.name)}: {shape(c.before.shape)} → {shape(c.after.shape)} (another shape)."
+        f"{sanitize(c.name)}: {shape(c.before.shape)} → {shape(c.after.shape)} (another shape)."
         for c in diff.changes
         if c.reshaped
     )
     for layers, what in ((diff.added, "only in the second"), (diff.removed, "only in the first")):
         if layers:
-            sentences.append(f"{count(len(layers), 'tensor')} {what}: {names(layers)}.")
+            sentences.append(f"{format_count(len(layers), 'tensor')} {what}: {names(layers)}.")
     return "\n".join(wrap(sentence, width) for sentence in sentences)
 
 
@@ -78,7 +80,7 @@ def html_rows(diff: Changes) -> tuple[list[str], list[str]]:
 
 
 def signed(value: float | None, better: int = 1) -> Cell:
-    """A change with its sign, toned by whether it is for the better."""
+    """A change with its sign, styled by whether it is for the better."""
     if value is None:
         return Cell("–", "dim")
     if value == 0:
@@ -106,7 +108,7 @@ def _broken(changes: Sequence[LayerChange]) -> list[str]:
     lost = [c for c in changes if c.before.status is not c.after.status]
     lost.sort(key=lambda c: c.after.status is not Status.NOT_FINITE)
     return _some(
-        f"{'Warning: ' * (c.after.status is Status.NOT_FINITE)}{printable(c.name)} was "
+        f"{'Warning: ' * (c.after.status is Status.NOT_FINITE)}{sanitize(c.name)} was "
         f"{c.before.status} and is {c.after.status}{_why(c)}."
         for c in lost
     )
@@ -116,11 +118,15 @@ def _some(sentences: Iterable[str]) -> list[str]:
     """The first few of many like sentences, and how many more there are."""
     told = list(sentences)
     hidden = len(told) - MOST
-    return told if hidden <= 0 else [*told[:MOST], f"… and {count(hidden, 'layer')} more like it."]
+    return (
+        told
+        if hidden <= 0
+        else [*told[:MOST], f"… and {format_count(hidden, 'layer')} more like it."]
+    )
 
 
 def _why(change: LayerChange) -> str:
-    reason = printable(change.after.reason).rstrip(".")
+    reason = sanitize(change.after.reason).rstrip(".")
     return f" ({reason})" if reason and not change.after.probed else ""
 
 
@@ -128,7 +134,7 @@ def _prefix(prefix: str) -> list[str]:
     if not prefix:
         return []
     verb = "gained" if prefix.startswith("+") else "lost"
-    return [f"Names were matched across a prefix: the second's {verb} {quoted(prefix[1:])}."]
+    return [f"Names were matched across a prefix: the second's {verb} {quote(prefix[1:])}."]
 
 
 def _moved(changes: Sequence[LayerChange]) -> str:
@@ -141,4 +147,4 @@ def _moved(changes: Sequence[LayerChange]) -> str:
         verb = "is" if len(compared) == 1 else "are"
         return f"No layer changed: the {len(compared)} that both have {verb} the same."
     same = len(compared) - rose - fell
-    return f"Quality q rose in {count(rose, 'layer')}, fell in {fell} and stayed in {same}."
+    return f"Quality q rose in {format_count(rose, 'layer')}, fell in {fell} and stayed in {same}."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from rankwise._text import printable
-from rankwise.probes.show.summary import format_skipped, format_summary, lifted, percent
+from rankwise._text import format_percent, sanitize
+from rankwise.probes.show.summary import format_skipped, format_summary, lifted
 from rankwise.probes.show.table import number, ranks, scale, shape
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _row(layer: LayerMetrics, most_s: float, most_q: float) -> str:
         _bar(number(layer.stable_rank), (layer.stable_rank or 0.0) / most_s, "64,144,220"),
         f"<td>{number(layer.condition)}</td>",
         _bar(quality, (layer.quality or 0.0) / most_q, "60,170,110"),
-        f"<td>{escape(percent(layer.noise_fraction))}</td>",
+        f"<td>{escape(format_percent(layer.noise_fraction))}</td>",
     ]
     css = ' class="rankwise-empty"' if layer.is_empty else ""
     return f"<tr{css}>{''.join(cells)}</tr>"
@@ -120,4 +120,4 @@ def _bar(text: str, share: float, rgb: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(sanitize(text))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rankwise._table import wrap
-from rankwise._text import printable
+from rankwise._text import format_count, format_percent, sanitize, wrap
 from rankwise.probes.results import LayerMetrics, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["count", "format_skipped", "format_summary", "lifted", "names", "percent"]
+__all__ = ["format_skipped", "format_summary", "lifted", "names"]
 
 MAX_QUALITY = math.pi / 2
 NAMED = 4  # names listed before "and 12 more"
@@ -58,7 +57,7 @@ def format_summary(
     if quality is not None:
         sentences.append(
             f"Network quality Q = {quality:.3f} (of at most {MAX_QUALITY:.3f}); "
-            f"{percent(coverage)} of parameters were probed."
+            f"{format_percent(coverage)} of parameters were probed."
         )
     return "\n".join(wrap(sentence, width) for sentence in sentences)
 
@@ -82,7 +81,7 @@ def format_skipped(layers: Sequence[LayerMetrics], *, width: int | None = 80) ->
     probed = len(groups.pop(Status.PROBED, []))
     if not groups:
         return _all_probed(probed)
-    head = f"{probed} of {count(len(layers), 'tensor')} probed; not probed:"
+    head = f"{probed} of {format_count(len(layers), 'tensor')} probed; not probed:"
     lines = [wrap(_group(status, group), width, "      ") for status, group in groups.items()]
     return "\n".join([wrap(head, width), *lines])
 
@@ -98,29 +97,9 @@ def lifted(layer: LayerMetrics) -> bool:
     return any(mode.rank == 1 for mode in layer.modes)
 
 
-def percent(share: float | None) -> str:
-    """A share in percent; 0 and 100 only where it is exactly that.
-
-    Example:
-        >>> percent(0.5), percent(0.9999), percent(1.0)
-        ('50 %', '>99 %', '100 %')
-    """
-    if share is None:
-        return "–"
-    rounded = f"{100 * share:.0f} %"
-    if rounded == "100 %" and share < 1:
-        return ">99 %"
-    return "<1 %" if rounded == "0 %" and share > 0 else rounded
-
-
-def count(number_of: int, noun: str) -> str:
-    """A number and its noun, in the plural where it has to be."""
-    return f"{number_of} {noun}" if number_of == 1 else f"{number_of} {noun}s"
-
-
 def names(layers: Sequence[LayerMetrics]) -> str:
     """The first few names, and how many more there are."""
-    listed = ", ".join(printable(layer.name) for layer in layers[:NAMED])
+    listed = ", ".join(sanitize(layer.name) for layer in layers[:NAMED])
     hidden = len(layers) - NAMED
     return f"{listed} and {hidden} more" if hidden > 0 else listed
 
@@ -130,7 +109,7 @@ def _warnings(layers: Sequence[LayerMetrics]) -> list[str]:
     if not broken:
         return []
     holds = "holds" if len(broken) == 1 else "hold"
-    return [f"Warning: {count(len(broken), 'layer')} {holds} NaN or Inf: {names(broken)}."]
+    return [f"Warning: {format_count(len(broken), 'layer')} {holds} NaN or Inf: {names(broken)}."]
 
 
 def _structure(probed: Sequence[LayerMetrics]) -> str:
@@ -140,7 +119,9 @@ def _structure(probed: Sequence[LayerMetrics]) -> str:
     parts = [_held(len(held), probed)]
     noisiest = max(held, key=lambda layer: layer.noise_fraction or 0.0, default=None)
     if noisiest is not None and (noisiest.noise_fraction or 0.0) >= 0.5:
-        parts.append(f"{printable(noisiest.name)} is {percent(noisiest.noise_fraction)} noise")
+        parts.append(
+            f"{sanitize(noisiest.name)} is {format_percent(noisiest.noise_fraction)} noise"
+        )
     return "; ".join([*parts, *_rank_ones(held)]) + "."
 
 
@@ -159,7 +140,7 @@ def _held(held: int, probed: Sequence[LayerMetrics]) -> str:
     if zeros:
         asides.append(f"{len(zeros)} {'is' if len(zeros) == 1 else 'are'} all zero: {names(zeros)}")
     holds = "holds" if 1 in {held, len(probed)} else "hold"
-    return f"{held} of {count(len(probed), 'layer')} {holds} structure ({'; '.join(asides)})"
+    return f"{held} of {format_count(len(probed), 'layer')} {holds} structure ({'; '.join(asides)})"
 
 
 def _rank_ones(held: Sequence[LayerMetrics]) -> list[str]:
@@ -169,17 +150,17 @@ def _rank_ones(held: Sequence[LayerMetrics]) -> list[str]:
     if wholly:
         verb, their = ("is", "its") if len(wholly) == 1 else ("are", "their")
         why = f"{their} q, marked *, is at its maximum by definition, not by learning"
-        parts.append(f"{count(len(wholly), 'layer')} {verb} rank 1 ({why})")
+        parts.append(f"{format_count(len(wholly), 'layer')} {verb} rank 1 ({why})")
     if partly:
         verb, their = ("is", "its") if len(partly) == 1 else ("are", "their")
         why = f"which lifts {their} q, marked *, by definition, not by learning"
-        parts.append(f"{count(len(partly), 'layer')} {verb} rank 1 in one unfolding ({why})")
+        parts.append(f"{format_count(len(partly), 'layer')} {verb} rank 1 in one unfolding ({why})")
     return parts
 
 
 def _group(status: Status, group: Sequence[LayerMetrics]) -> str:
     label = LABELS.get(status, (status.value, status.value))[len(group) != 1]
-    reasons = {printable(layer.reason).rstrip(".") for layer in group}
+    reasons = {sanitize(layer.reason).rstrip(".") for layer in group}
     if status in SELF_EXPLAINING or reasons == {""}:
         listed = names(group)
     elif len(reasons) == 1 and len(group) > 1:
@@ -190,8 +171,8 @@ def _group(status: Status, group: Sequence[LayerMetrics]) -> str:
 
 
 def _with_reasons(group: Sequence[LayerMetrics]) -> str:
-    reasons = [printable(layer.reason).rstrip(".") for layer in group[:NAMED]]
-    named = [printable(layer.name) for layer in group[:NAMED]]
+    reasons = [sanitize(layer.reason).rstrip(".") for layer in group[:NAMED]]
+    named = [sanitize(layer.name) for layer in group[:NAMED]]
     listed = (f"{n} ({r})" if r else n for n, r in zip(named, reasons, strict=True))
     hidden = len(group) - NAMED
     return ", ".join(listed) + (f" and {hidden} more" if hidden > 0 else "")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from rankwise._table import Cell, Column, align, bar, join
-from rankwise._text import printable
+from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
+from rankwise._text import format_count, format_percent, sanitize
 from rankwise.errors import ArgumentError
-from rankwise.probes.show.summary import count, format_skipped, format_summary, lifted, percent
+from rankwise.probes.show.summary import format_skipped, format_summary, lifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ def format_table(
         layer      shape  rank      s      κ       q  noise
         fc.weight    8×9   1/8  0.125  0.000  1.571*    12%
     """
-    return join(table_lines(layers, sort=sort, top=top, width=width))
+    return join_cells(table_lines(layers, sort=sort, top=top, width=width))
 
 
 def ordered(
@@ -105,19 +105,20 @@ def table_lines(
     top: int | None = None,
     width: int | None = 80,
 ) -> list[Line]:
-    """The lines behind `format_table`, as cells with their tones."""
+    """The lines behind `format_table`, as cells with their styles."""
     probed = [layer for layer in layers if layer.probed]
     shown = ordered(probed, SORTS, sort, top)
     if not shown:
         return []
-    columns = _columns(shown, scale(probed, "stable_rank"), scale(probed, "quality"))
-    lines = align([c for c in columns if c.title or width is not None], width)
-    return [*lines, *more(len(probed) - len(shown), "layer")]
+    table = _layer_table(shown, scale(probed, "stable_rank"), scale(probed, "quality"))
+    if width is None:
+        table = table.select(i for i, column in enumerate(table.columns) if column.title)
+    return [*align_cells(table, width), *more(len(probed) - len(shown), "layer")]
 
 
 def more(hidden: int, noun: str) -> list[Line]:
     """The line that says how many rows a table leaves out."""
-    return [(Cell(f"… {count(hidden, f'more {noun}')}", "dim"),)] if hidden else []
+    return [(Cell(f"… {format_count(hidden, f'more {noun}')}", "dim"),)] if hidden else []
 
 
 def scale(layers: Sequence[LayerMetrics], metric: str) -> float:
@@ -129,24 +130,25 @@ def scale(layers: Sequence[LayerMetrics], metric: str) -> float:
     return max(values, default=0.0) or 1.0
 
 
-def _columns(layers: Sequence[LayerMetrics], most_s: float, most_q: float) -> list[Column]:
+def _layer_table(layers: Sequence[LayerMetrics], most_s: float, most_q: float) -> Table:
     def column(
-        title: str, keep: int, cell: Callable[[LayerMetrics], str], tone: str = ""
-    ) -> Column:
-        cells = tuple(Cell(cell(row), "dim" if row.is_empty else tone) for row in layers)
-        return Column(title, cells, keep, left=bool(tone))
+        title: str, priority: int, text: Callable[[LayerMetrics], str], style: Style = ""
+    ) -> tuple[Column, list[Cell]]:
+        cells = [Cell(text(row), "dim" if row.is_empty else style) for row in layers]
+        return Column(title, "left" if style else "right", priority), cells
 
-    return [
-        column("layer", 9, lambda row: printable(row.name), "name"),
+    columns = [
+        column("layer", 9, lambda row: sanitize(row.name), "name"),
         column("shape", 1, lambda row: shape(row.shape)),
         column("rank", 5, ranks),
         column("s", 7, lambda row: number(row.stable_rank)),
-        column("", 2, lambda row: bar((row.stable_rank or 0.0) / most_s, BAR), "bar s"),
+        column("", 2, lambda row: draw_bar((row.stable_rank or 0.0) / most_s, BAR), "bar s"),
         column("κ", 6, lambda row: number(row.condition)),
         column("q", 8, lambda row: number(row.quality) + "*" * lifted(row)),
-        column("", 3, lambda row: bar((row.quality or 0.0) / most_q, BAR), "bar q"),
-        column("noise", 4, lambda row: percent(row.noise_fraction).replace(" ", "")),
+        column("", 3, lambda row: draw_bar((row.quality or 0.0) / most_q, BAR), "bar q"),
+        column("noise", 4, lambda row: format_percent(row.noise_fraction).replace(" ", "")),
     ]
+    return Table.from_columns(columns)
 
 
 def shape(sides: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.lab.records import Run
 from rankwise.reports.page import Fact, Page, Section, Words
 from rankwise.reports.run_words import time_text
@@ -61,16 +61,16 @@ _MOST_SAID = 3
 def _printable(table: StudyTable) -> StudyTable:
     """The table with names that a study made up, and that may hold anything, as plain text."""
     tasks = {
-        task: replace(task, rest=printable(task.rest), title=printable(task.title))
+        task: replace(task, rest=sanitize(task.rest), title=sanitize(task.title))
         for task in table.tasks
     }
     entries = {
-        (printable(setting), tasks[task]): replace(
-            entry, found=replace(entry.found, setting=printable(entry.found.setting))
+        (sanitize(setting), tasks[task]): replace(
+            entry, found=replace(entry.found, setting=sanitize(entry.found.setting))
         )
         for (setting, task), entry in table.entries.items()
     }
-    return StudyTable(tuple(tasks.values()), tuple(map(printable, table.settings)), entries)
+    return StudyTable(tuple(tasks.values()), tuple(map(sanitize, table.settings)), entries)
 
 
 def _places(table: StudyTable) -> list[tuple[str, str]]:

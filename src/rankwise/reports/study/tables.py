@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rankwise._text import format_count
 from rankwise.charts.scales import score_name
 from rankwise.lab.records import Run
 from rankwise.lab.scores import score_text
-from rankwise.probes.show.summary import count
 from rankwise.reports.page import Cell, Table, number_cell
 from rankwise.reports.study.words import capital, lost
 from rankwise.study.compare import Comparison
@@ -75,7 +75,7 @@ def runs_table(table: StudyTable) -> Table:
     ]
     first = 2 if several else 1
     return Table(
-        caption=f"All {count(len(rows), 'run')}",
+        caption=f"All {format_count(len(rows), 'run')}",
         heads=heads,
         rows=tuple(rows),
         numeric=tuple(n for n in range(first, len(heads)) if heads[n] != "status"),
@@ -134,7 +134,7 @@ def origins(runs: Iterable[Run]) -> tuple[list[str], bool]:
 def _listed(found: Counter[str]) -> str:
     if len(found) == 1:
         return next(iter(found))
-    return "; ".join(f"{text} ({count(n, 'start')})" for text, n in found.most_common())
+    return "; ".join(f"{text} ({format_count(n, 'start')})" for text, n in found.most_common())
 
 
 def _machine(found: Mapping[str, Any]) -> str:

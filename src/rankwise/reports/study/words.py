@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rankwise._text import format_count
 from rankwise.charts.scales import score_name
 from rankwise.lab.scores import score_text
-from rankwise.probes.show.summary import count
 from rankwise.study.compare import Comparison
 from rankwise.study.correlation import Correlation
 from rankwise.study.tables import StudyTable, Task, is_close
@@ -44,7 +44,7 @@ def verdict(table: StudyTable) -> tuple[str, ...]:
     shown = table.tasks[:_MOST_TASKS]
     words = [_best(task, [e.found for e in table.column(task)]) for task in shown]
     if len(table.tasks) > len(shown):
-        words.append(f"{count(len(table.tasks) - len(shown), 'more task')}: see the table.")
+        words.append(f"{format_count(len(table.tasks) - len(shown), 'more task')}: see the table.")
     return (*words, f"{capital(counts)}.{_caution(found)}")
 
 
@@ -52,7 +52,7 @@ def _counts(found: Sequence[Comparison]) -> str:
     runs = sum(len(one.runs) for one in found)
     finished = sum(len(one.values) for one in found)
     left = lost(found)
-    text = f"{finished} of {count(runs, 'run')} finished with a score"
+    text = f"{finished} of {format_count(runs, 'run')} finished with a score"
     return f"{text}, {', '.join(left)} and not counted" if left else text
 
 
@@ -109,8 +109,8 @@ def short_correlation(found: Sequence[Correlation], what: str) -> str:
 
 
 def _of(found: Correlation) -> str:
-    runs = count(found.n, "run")
-    return runs if found.groups == found.n else f"{runs} of {count(found.groups, 'setting')}"
+    runs = format_count(found.n, "run")
+    return runs if found.groups == found.n else f"{runs} of {format_count(found.groups, 'setting')}"
 
 
 def correlation_words(found: Sequence[Correlation], what: str) -> str:

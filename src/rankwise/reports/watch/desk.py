@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from rankwise._text import printable
+from rankwise._text import sanitize
 from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run
 from rankwise.reports.html import rows_html
@@ -90,9 +90,9 @@ class Desk:
         """
         summary = self.shelf.summary(name)
         if summary.problem:
-            raise RunError(f"{printable(name)}: {summary.problem}")
-        place = printable(str(self.place / name))
-        return Page(title=printable(name), verdict=(), sections=(), source=place, back=_BACK)
+            raise RunError(f"{sanitize(name)}: {summary.problem}")
+        place = sanitize(str(self.place / name))
+        return Page(title=sanitize(name), verdict=(), sections=(), source=place, back=_BACK)
 
     def run(self, name: str) -> Page:
         """A run's page."""

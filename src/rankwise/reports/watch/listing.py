@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from rankwise._text import format_count
 from rankwise.lab.config import Config
 from rankwise.lab.scores import score_text
-from rankwise.probes.show.summary import count
 from rankwise.reports.page import NOTHING, Cell, Fact, Page, Section, Table, Words, number_cell
 from rankwise.reports.watch.shelf import Summary
 
@@ -62,7 +62,7 @@ def list_verdict(summaries: Sequence[Summary]) -> tuple[str, ...]:
         return ("There are no runs yet.",)
     going = counts["running"]
     verb = "is" if going < 2 else "are"
-    text = f"{count(len(summaries), 'run')}; {going or 'none'} {verb} going on."
+    text = f"{format_count(len(summaries), 'run')}; {going or 'none'} {verb} going on."
     lost = [f"{counts[s]} {s}" for s in ("diverged", "stopped", "unreadable") if counts[s]]
     return (text, f"Look at those that did not end well: {', '.join(lost)}.") if lost else (text,)
 
@@ -134,7 +134,7 @@ def _scored(name: str, score: float) -> str:
 def _ago(seconds: float) -> str:
     for unit, name in _UNITS:
         if seconds >= unit:
-            return f"{count(int(seconds // unit), name)} ago"
+            return f"{format_count(int(seconds // unit), name)} ago"
     return "just now"
 
 
