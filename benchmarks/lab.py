@@ -26,7 +26,7 @@ from benchmarks.timing import best_of, table, threads
 from rankwise.lab import Config, train
 from rankwise.lab.job import Job
 from rankwise.lab.live import Silent
-from rankwise.lab.networks import Shape, build
+from rankwise.lab.networks import NetworkSpec, build_network
 
 _REAL = Path(__file__).parents[2] / "shared" / "data"
 _RACES = (("sgd", False), ("sgd", True), ("rmsgd", False))  # optimizer, Cutout
@@ -184,7 +184,7 @@ def _layout(network: str, images: int, count: int) -> tuple[str, ...]:
     inputs, targets = torch.randn(images, 3, 32, 32), torch.randint(10, (images,))
     contestants = {}
     for layout in (torch.channels_last, torch.contiguous_format):
-        model = build(network.lower(), Shape(classes=10))
+        model = build_network(network.lower(), NetworkSpec(classes=10))
         model = model.to(memory_format=layout)  # type: ignore[call-overload]
         batch = inputs.contiguous(memory_format=layout)
         contestants[str(layout)] = partial(_stepper(model, lr=0.1), batch, targets)

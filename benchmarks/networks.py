@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rankwise.lab.networks import Shape, build
+from rankwise.lab.networks import NetworkSpec, build_network
 
 NETWORKS = ("ResNet18", "ResNet50", "ResNet101")
 
 
 def resnet(network: str) -> nn.Module:
     """A ResNet for images of 32 × 32 and 10 classes."""
-    return build(network.lower(), Shape(classes=10))
+    return build_network(network.lower(), NetworkSpec(classes=10))
 
 
 def parameters(network: str) -> list[nn.Parameter]:
@@ -32,7 +32,7 @@ def weights(network: str) -> dict[str, Tensor]:
 
 
 def _large(network: str) -> nn.Module:
-    return build(f"{network.lower()}-imagenet", Shape(classes=1000, size=224))
+    return build_network(f"{network.lower()}-imagenet", NetworkSpec(classes=1000, size=224))
 
 
 def _weight(shape: torch.Size) -> Tensor:

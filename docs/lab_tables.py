@@ -13,7 +13,7 @@ import torch
 
 from rankwise.lab.config import Config
 from rankwise.lab.defaults import defaults_for
-from rankwise.lab.networks import IMAGE_NETWORKS, Shape
+from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec
 from rankwise.lab.optimizers import NAMES
 
 PAGE = Path(__file__).with_name("lab.md")
@@ -33,9 +33,9 @@ def networks() -> str:
     rows = ["| network | parameters |", "|---|---|"]
     for name, build in IMAGE_NETWORKS.items():
         large = name.endswith("-imagenet")
-        shape = Shape(1000, size=224) if large else Shape(10)
+        spec = NetworkSpec(1000, size=224) if large else NetworkSpec(10)
         with torch.device("meta"):
-            count = sum(p.numel() for p in build(shape).parameters())
+            count = sum(p.numel() for p in build(spec).parameters())
         rows.append(f"| `{name}` | {count:,} |")
     return "\n".join(rows)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "display_width",
@@ -18,6 +19,7 @@ __all__ = [
     "sanitize",
     "shorten",
     "shorten_all",
+    "suggest_names",
     "wrap",
 ]
 
@@ -200,3 +202,14 @@ def wrap(text: str, width: int | None, indent: str = "  ") -> str:
         else:
             line = f"{line} {word}"
     return "\n".join([*lines, line])
+
+
+def suggest_names(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean …?" with the most similar known names, or an empty string.
+
+    Example:
+        >>> suggest_names("resnet180", ["resnet18", "vgg16"])
+        ' Did you mean resnet18?'
+    """
+    similar = get_close_matches(name, list(known))
+    return f" Did you mean {' or '.join(similar)}?" if similar else ""

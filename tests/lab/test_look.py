@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 import rankwise
 from rankwise.lab import optimizers
 from rankwise.lab.look import look, quality_of, range_of_rates
-from rankwise.lab.networks.language import build_language
+from rankwise.lab.networks.language import build_language_network
 
 
 def network():
@@ -114,7 +114,7 @@ def test_the_parts_of_a_gan_are_told_apart():
 
 @pytest.mark.parametrize("name", ["sgd", "rmsgd"])
 def test_tied_weights_are_one_layer(name):
-    model = build_language("lstm1", 40, width=0.05, tied=True)
+    model = build_language_network("lstm1", 40, width=0.05, tied=True)
     by = method(name, model)
     names = look({"": model}, {"": by}, sharded=False)["name"]
     assert len(names) == len(set(names))

@@ -5,8 +5,7 @@ import statistics
 import pytest
 
 from rankwise.lab import load_runs
-from rankwise.lab.networks import build
-from rankwise.lab.networks.shapes import Shape
+from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.study import compare, comparison_table, layer_table
 from tests.lab.runs import LAYERS, epoch, written
 
@@ -157,7 +156,7 @@ def test_the_layer_table_of_a_run_that_has_just_begun_is_a_head(tmp_path):
 
 
 def test_the_layer_table_fits_a_terminal(tmp_path):
-    network = build("resnet56", Shape(10, 3, 32))
+    network = build_network("resnet56", NetworkSpec(10, 3, 32))
     names = [name for name, weight in network.named_parameters() if weight.ndim > 1]
     names = [name.removesuffix(".weight") for name in names]
     names.append("transformer.encoder.layers.11.attention.self.query_key_value")

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from rankwise.errors import ConfigError
 from rankwise.lab.data.sets import MemorySplit
-from rankwise.lab.networks.shapes import Shape
-from rankwise.lab.networks.small_resnet import resnet8
+from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.lab.seeds import generator_for, seed_for
 
 __all__ = ["Features", "frechet_distance", "inception_features", "trained_features"]
@@ -145,11 +144,11 @@ def trained_features(
         epochs: How long to train.
         device: Where to train and to take features.
     """
-    shape = Shape(classes, channels=images.inputs.shape[1], size=images.inputs.shape[-1])
+    spec = NetworkSpec(classes, channels=images.inputs.shape[1], size=images.inputs.shape[-1])
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would also seed the other devices, which are not forked.
         torch.default_generator.manual_seed(seed_for(seed, "features"))
-        network = resnet8(shape)
+        network = build_network("resnet8", spec)
     with torch.enable_grad():  # features are asked for when a network is evaluated, without grad
         _train(network.to(device), images, seed=seed, epochs=epochs)
     network.classifier = nn.Identity()

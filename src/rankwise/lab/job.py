@@ -21,7 +21,7 @@ from rankwise.lab.data import find, is_text
 from rankwise.lab.data.sets import TextSet
 from rankwise.lab.data.subset import subset
 from rankwise.lab.devices import largest, mean
-from rankwise.lab.networks import suited
+from rankwise.lab.networks import select_variant
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.optimizers import Method
 from rankwise.lab.parts import load_part, save_part
@@ -233,4 +233,6 @@ def _task_for(config: Config, fabric: Fabric) -> Task:
         return LanguageTask(config, fabric, data)
     if kind == "gan":
         return GanTask(config, fabric, data)
-    return ImageTask(config.with_(network=suited(config.network, data.shape[1])), fabric, data)
+    return ImageTask(
+        config.with_(network=select_variant(config.network, data.shape[1])), fabric, data
+    )

@@ -23,10 +23,11 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
-from rankwise.lab.networks import EXTERNAL, IMAGE_NETWORKS, similar
+from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.resolve import kind_of, resolved
 from rankwise.lab.tasks.gan import GAN_NETWORKS
@@ -226,10 +227,10 @@ def _check_task(config: Config) -> None:
     """See that there is such a network, and that it gets what it is for: words, or images."""
     known = (*IMAGE_NETWORKS, *LANGUAGE_NETWORKS, *GAN_NETWORKS)
     package, colon, _ = config.network.partition(":")
-    if config.network not in known and not (colon and package in EXTERNAL):
+    if config.network not in known and not (colon and package in EXTERNAL_PACKAGES):
         raise ConfigError(
-            f"There is no network {config.network!r}.{similar(config.network, known)} `rankwise "
-            "train --list` names all of them."
+            f"There is no network {config.network!r}.{suggest_names(config.network, known)} "
+            "`rankwise train --list` names all of them."
         )
     words = is_text(config.data)
     if words != (kind_of(config.network) in ("language", "gpt")):

@@ -8,11 +8,10 @@ from torch import nn
 
 import rankwise
 from rankwise.errors import ConfigError
-from rankwise.lab.networks import IMAGE_NETWORKS, Shape, build, suited
-from rankwise.lab.networks.densenet import DenseLayer
-from rankwise.lab.networks.efficientnet import StochasticDepth
-from rankwise.lab.networks.shufflenet import ShuffleUnit
-from rankwise.lab.networks.small_resnet import PaddedShortcut
+from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec, build_network, select_variant
+from rankwise.lab.networks.mobile import ShuffleUnit, StochasticDepth
+from rankwise.lab.networks.resnet import PaddedShortcut
+from rankwise.lab.networks.vgg_densenet import DenseLayer
 
 PUBLISHED = {
     "resnet18": 11_173_962,
@@ -54,12 +53,12 @@ FAMILIES = [
 
 def parameters_of(name, classes):
     with torch.device("meta"):
-        network = build(name, Shape(classes=classes))
+        network = build_network(name, NetworkSpec(classes=classes))
     return sum(parameter.numel() for parameter in network.parameters())
 
 
 def narrow(name, size=32, channels=3):
-    return build(name, Shape(classes=5, channels=channels, size=size, width=0.25))
+    return build_network(name, NetworkSpec(classes=5, channels=channels, size=size, width=0.25))
 
 
 def weights_of(network):
@@ -109,7 +108,7 @@ def test_the_strides_leave_the_papers_size_before_the_mean(name):
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("width", [0.05, 0.3])
 def test_odd_widths_work_too(name, width):
-    network = build(name, Shape(classes=5, width=width))
+    network = build_network(name, NetworkSpec(classes=5, width=width))
     assert network(torch.randn(2, 3, 16, 16)).shape == (2, 5)
 
 
@@ -135,7 +134,7 @@ def test_the_order_of_the_modules_is_the_order_of_execution(name):
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_a_probe_shows_every_convolution_and_linear_layer(name):
     # At a quarter, SENet's first squeeze has one channel: too small to have a spectrum.
-    network = build(name, Shape(classes=5, width=0.5 if name == "senet18" else 0.25))
+    network = build_network(name, NetworkSpec(classes=5, width=0.5 if name == "senet18" else 0.25))
     seen = {layer.name: layer.status for layer in rankwise.probe(network).layers}
     for weight_name in weights_of(network):
         assert seen[f"{weight_name}.weight"] is rankwise.Status.PROBED, weight_name
@@ -154,7 +153,7 @@ def test_channels_last_gives_the_same(name):
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_convolutions_start_with_the_variance_of_he(name):
-    network = build(name, Shape(classes=2, width=0.5))
+    network = build_network(name, NetworkSpec(classes=2, width=0.5))
     for part_name, part in weights_of(network).items():
         if isinstance(part, nn.Conv2d) and part.weight.numel() >= 1000:
             fan_out = part.out_channels * math.prod(part.kernel_size) / part.groups
@@ -175,29 +174,29 @@ def test_a_width_scales_the_channels_inside(name):
     counts = []
     for width in (0.25, 0.5, 1.0, 2.0):
         with torch.device("meta"):
-            network = build(name, Shape(classes=7, width=width))
+            network = build_network(name, NetworkSpec(classes=7, width=width))
         assert network.classifier.out_features == 7
         counts.append(sum(parameter.numel() for parameter in network.parameters()))
     assert counts == sorted(set(counts))
 
 
 def test_width_1_changes_no_number_of_channels():
-    shape = Shape(classes=10)
+    spec = NetworkSpec(classes=10)
     for channels in range(1, 300):
-        assert {shape.scaled(channels, multiple) for multiple in (1, 2, 8, 32)} == {channels}
+        assert {spec.scale(channels, multiple) for multiple in (1, 2, 8, 32)} == {channels}
 
 
 def test_scaled_channels_are_the_nearest_positive_multiple():
-    assert Shape(classes=1, width=0.5).scaled(24) == 12
-    assert Shape(classes=1, width=0.3).scaled(32) == 10
-    assert Shape(classes=1, width=0.3).scaled(32, multiple=8) == 8
-    assert Shape(classes=1, width=0.01).scaled(24) == 1
-    assert Shape(classes=1, width=0.01).scaled(24, multiple=8) == 8
-    assert Shape(classes=1, width=2).scaled(24, multiple=8) == 48
+    assert NetworkSpec(classes=1, width=0.5).scale(24) == 12
+    assert NetworkSpec(classes=1, width=0.3).scale(32) == 10
+    assert NetworkSpec(classes=1, width=0.3).scale(32, multiple=8) == 8
+    assert NetworkSpec(classes=1, width=0.01).scale(24) == 1
+    assert NetworkSpec(classes=1, width=0.01).scale(24, multiple=8) == 8
+    assert NetworkSpec(classes=1, width=2).scale(24, multiple=8) == 48
 
 
 def test_names_tell_where_a_weight_is():
-    names = list(weights_of(build("resnet8", Shape(classes=10))))
+    names = list(weights_of(build_network("resnet8", NetworkSpec(classes=10))))
     assert names == [
         "stem.conv",
         "stage1.0.conv1",
@@ -244,7 +243,7 @@ def test_stochastic_depth_drops_whole_images_and_keeps_the_mean():
 
 def test_efficientnet_drops_later_blocks_more_often():
     parts = narrow("efficientnetb0").modules()
-    rates = [part.dropped for part in parts if isinstance(part, StochasticDepth)]
+    rates = [part.drop_rate for part in parts if isinstance(part, StochasticDepth)]
     assert (rates[0], rates[-1]) == (0, pytest.approx(0.2))
     assert rates == sorted(set(rates))
 
@@ -263,20 +262,20 @@ def test_the_same_seed_gives_the_same_network_and_building_seeds_nothing(name):
 
 
 def test_a_network_has_the_form_that_suits_the_size():
-    assert suited("resnet18", 95) == "resnet18"
-    assert suited("resnet18", 96) == "resnet18-imagenet"
-    assert suited("vgg16", 224) == "vgg16"
-    assert suited("resnet18-imagenet", 224) == "resnet18-imagenet"
-    assert suited("timm:resnet18", 224) == "timm:resnet18"
+    assert select_variant("resnet18", 95) == "resnet18"
+    assert select_variant("resnet18", 96) == "resnet18-imagenet"
+    assert select_variant("vgg16", 224) == "vgg16"
+    assert select_variant("resnet18-imagenet", 224) == "resnet18-imagenet"
+    assert select_variant("timm:resnet18", 224) == "timm:resnet18"
 
 
 def test_an_unknown_name_gives_those_like_it_and_how_to_list_all():
     with pytest.raises(ConfigError, match=r"no image network 'resnet180'.*resnet18.*--list"):
-        build("resnet180", Shape(classes=10))
+        build_network("resnet180", NetworkSpec(classes=10))
     with pytest.raises(ConfigError, match=r"no image network 'zzz'\. .*--list"):
-        build("zzz", Shape(classes=10))
+        build_network("zzz", NetworkSpec(classes=10))
     with pytest.raises(ConfigError, match="no image network 'elsewhere:resnet18'"):
-        build("elsewhere:resnet18", Shape(classes=10))
+        build_network("elsewhere:resnet18", NetworkSpec(classes=10))
 
 
 @pytest.mark.parametrize(
@@ -294,4 +293,4 @@ def test_an_unknown_name_gives_those_like_it_and_how_to_list_all():
 )
 def test_an_impossible_shape_is_refused(numbers, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        Shape(**{"classes": 10, **numbers})
+        NetworkSpec(**{"classes": 10, **numbers})

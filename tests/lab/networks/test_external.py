@@ -8,9 +8,9 @@ from torch import nn
 
 import rankwise
 from rankwise.errors import ConfigError, RunError
-from rankwise.lab.networks import Shape, build
+from rankwise.lab.networks import NetworkSpec, build_network
 
-SHAPE = Shape(classes=7)
+SPEC = NetworkSpec(classes=7)
 
 
 @pytest.fixture
@@ -49,18 +49,20 @@ def torchvision(monkeypatch):
 
 
 def test_timm_is_asked_for_an_untrained_network_of_this_shape(timm):
-    assert isinstance(build("timm:convnext_tiny", Shape(classes=7, channels=1)), nn.Identity)
+    assert isinstance(
+        build_network("timm:convnext_tiny", NetworkSpec(classes=7, channels=1)), nn.Identity
+    )
     assert timm.asked == [("convnext_tiny", {"pretrained": False, "num_classes": 7, "in_chans": 1})]
 
 
 def test_torchvision_is_asked_for_an_untrained_network_of_this_shape(torchvision):
-    assert isinstance(build("torchvision:alexnet", SHAPE), nn.Identity)
+    assert isinstance(build_network("torchvision:alexnet", SPEC), nn.Identity)
     assert torchvision.asked == [("alexnet", {"weights": None, "num_classes": 7})]
 
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
 def test_torchvision_networks_have_one_output(torchvision, name):
-    build(f"torchvision:{name}", SHAPE)
+    build_network(f"torchvision:{name}", SPEC)
     assert torchvision.asked[0][1]["aux_logits"] is False
 
 
@@ -68,7 +70,7 @@ def test_torchvision_networks_have_one_output(torchvision, name):
 def test_a_missing_package_gives_the_extra_to_install(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(rankwise.MissingExtraError, match=rf"pip install 'rankwise\[{package}\]'"):
-        build(f"{package}:resnet18", SHAPE)
+        build_network(f"{package}:resnet18", SPEC)
 
 
 @pytest.mark.parametrize(
@@ -85,22 +87,22 @@ def test_a_broken_package_gives_a_sentence(failure, tmp_path, monkeypatch):
     (tmp_path / "torchvision.py").write_text(failure, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match=r"installed but can't be imported \(.*goes with torch"):
-        build("torchvision:resnet18", SHAPE)
+    with pytest.raises(RunError, match=r"installed but can't be imported \(.*matches torch"):
+        build_network("torchvision:resnet18", SPEC)
 
 
 def test_an_unknown_name_gives_those_like_it(timm, torchvision):
     with pytest.raises(ConfigError, match=r"no network 'convnext_tin'.*mean convnext_tiny\?"):
-        build("timm:convnext_tin", SHAPE)
+        build_network("timm:convnext_tin", SPEC)
     with pytest.raises(ConfigError, match=r"torchvision has no network 'raft'.*list_models\(\)"):
-        build("torchvision:raft", SHAPE)
+        build_network("torchvision:raft", SPEC)
 
 
 def test_a_shape_that_they_cannot_have_is_refused(timm, torchvision):
     for name in ("timm:convnext_tiny", "torchvision:alexnet"):
         with pytest.raises(ConfigError, match=r"fixed width, got a width of 0\.5"):
-            build(name, Shape(classes=7, width=0.5))
+            build_network(name, NetworkSpec(classes=7, width=0.5))
     with pytest.raises(ConfigError, match="images of 3 channels, got 1"):
-        build("torchvision:alexnet", Shape(classes=7, channels=1))
+        build_network("torchvision:alexnet", NetworkSpec(classes=7, channels=1))
     assert not timm.asked
     assert not torchvision.asked

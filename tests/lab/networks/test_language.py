@@ -8,9 +8,12 @@ import torch
 
 import rankwise
 from rankwise.errors import ConfigError
-from rankwise.lab.networks.gpt import GPT
-from rankwise.lab.networks.language import LANGUAGE_NETWORKS, build_language
-from rankwise.lab.networks.lstm import LSTMLanguageModel
+from rankwise.lab.networks.language import (
+    LANGUAGE_NETWORKS,
+    LSTMLanguageModel,
+    build_language_network,
+)
+from rankwise.lab.networks.transformer import GPT
 
 V, T, B = 30, 7, 3
 NAMES = sorted(LANGUAGE_NETWORKS)
@@ -23,7 +26,7 @@ def words():
 
 
 def small(name, **options):
-    return build_language(name, V, **{"width": 0.125, "context": T, **options})
+    return build_language_network(name, V, **{"width": 0.125, "context": T, **options})
 
 
 def count(model):
@@ -96,7 +99,7 @@ def test_an_lstm_without_its_state_starts_anew(words):
 )
 def test_a_tied_lstm_has_the_published_sizes(layers, sizes):
     with torch.device("meta"):
-        model = build_language(f"lstm{layers}", 10_000)
+        model = build_language_network(f"lstm{layers}", 10_000)
     assert count(model) == 10_000 * 400 + sum(lstm_size(*pair) for pair in sizes) + 10_000
 
 
@@ -178,14 +181,14 @@ def test_an_lstm_drops_from_the_embeddings_and_after_every_layer(layers, words):
     ids=["lstm1", "lstm2", "gpt"],
 )
 def test_width_scales_the_sizes(name, sizes):
-    model = build_language(name, V, width=0.5)
+    model = build_language_network(name, V, width=0.5)
     inner = model.blocks[0].norm1.weight if name == "gpt" else model.layers[0].weight_hh_l0.T
     assert (model.embedding.embedding_dim, len(inner)) == sizes
 
 
 def test_a_gpts_width_stays_a_multiple_of_its_heads():
-    assert build_language("gpt", V, width=0.37).embedding.embedding_dim == 48
-    assert build_language("gpt", V, width=0.001).embedding.embedding_dim == 4
+    assert build_language_network("gpt", V, width=0.37).embedding.embedding_dim == 48
+    assert build_language_network("gpt", V, width=0.001).embedding.embedding_dim == 4
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ def test_a_gpts_width_stays_a_multiple_of_its_heads():
 )
 def test_an_option_out_of_range_is_refused_in_a_sentence(options, text):
     with pytest.raises(ConfigError, match=text):
-        build_language(**{"name": "gpt", "vocabulary": V, **options})
+        build_language_network(**{"name": "gpt", "vocabulary": V, **options})
 
 
 def test_a_network_of_no_layers_or_uneven_heads_is_refused():

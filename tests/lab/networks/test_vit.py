@@ -4,12 +4,12 @@ import pytest
 import torch
 
 import rankwise
-from rankwise.lab.networks.shapes import Shape
-from rankwise.lab.networks.vit import vit
+from rankwise.lab.networks import NetworkSpec
+from rankwise.lab.networks.transformer import build_vit
 
 
 def small(size=8, channels=1, **options):
-    return vit(Shape(10, channels=channels, size=size, **{"width": 0.125, **options}))
+    return build_vit(NetworkSpec(10, channels=channels, size=size, **{"width": 0.125, **options}))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_it_has_the_parameters_of_its_formula():
     w, patches, patch = 192, 64, 4
     block = 2 * 2 * w + (3 * w * w + 3 * w) + (w * w + w) + (4 * w * w + 4 * w) + (4 * w * w + w)
     stem = 3 * patch * patch * w + w + patches * w
-    network = vit(Shape(10))
+    network = build_vit(NetworkSpec(10))
     assert sum(p.numel() for p in network.parameters()) == stem + 6 * block + 2 * w + 10 * w + 10
 
 

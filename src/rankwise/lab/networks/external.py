@@ -1,8 +1,7 @@
-"""Networks of timm and torchvision, where the user has these packages."""
+"""Networks of timm and torchvision, if these packages are installed."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,86 +9,79 @@ from typing import Any
 import torch
 from torch import nn
 
-import rankwise
-from rankwise.errors import ConfigError, RunError
-from rankwise.lab.networks.shapes import Shape
+from rankwise._text import suggest_names
+from rankwise.errors import ConfigError, MissingExtraError, RunError
+from rankwise.lab.networks.blocks import NetworkSpec
 
-__all__ = ["EXTERNAL", "similar"]
+__all__ = ["EXTERNAL_PACKAGES"]
 
-# These have more outputs in training, for losses inside the network; one loss is enough here.
+# These have auxiliary outputs in training, which are switched off.
 _WITH_AUXILIARY_OUTPUTS = ("googlenet", "inception_v3")
 
 
-def similar(name: str, known: Iterable[str]) -> str:
-    """A sentence with the known names that are most like a given one; empty if none is."""
-    near = difflib.get_close_matches(name, list(known), n=3)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
-
-
-def _timm(name: str, shape: Shape) -> nn.Module:
-    timm = _imported("timm")
+def _build_timm(name: str, spec: NetworkSpec) -> nn.Module:
+    timm = _import("timm")
     if not timm.is_model(name):
-        raise _unknown("timm", name, timm.list_models(), "timm.list_models()")
-    _check_width("timm", name, shape)
+        raise _unknown_name_error("timm", name, timm.list_models(), "timm.list_models()")
+    _check_width("timm", name, spec)
     return timm.create_model(
-        name, pretrained=False, num_classes=shape.classes, in_chans=shape.channels
+        name, pretrained=False, num_classes=spec.classes, in_chans=spec.channels
     )
 
 
-def _torchvision(name: str, shape: Shape) -> nn.Module:
-    models = _imported("torchvision").models
-    known = models.list_models(module=models)  # those that classify images
+def _build_torchvision(name: str, spec: NetworkSpec) -> nn.Module:
+    models = _import("torchvision").models
+    known = models.list_models(module=models)  # image classifiers only
     if name not in known:
-        raise _unknown("torchvision", name, known, "torchvision.models.list_models()")
-    _check_width("torchvision", name, shape)
-    if shape.channels != 3:
+        raise _unknown_name_error("torchvision", name, known, "torchvision.models.list_models()")
+    _check_width("torchvision", name, spec)
+    if spec.channels != 3:
         raise ConfigError(
-            f"torchvision:{name} takes images of 3 channels, got {shape.channels}: "
-            "use a network of the lab or of timm."
+            f"torchvision:{name} takes images of 3 channels, got {spec.channels}: "
+            "use one of the lab's own networks or one of timm."
         )
-    single = {"aux_logits": False, "init_weights": True}
-    options = single if name in _WITH_AUXILIARY_OUTPUTS else {}
-    return models.get_model(name, weights=None, num_classes=shape.classes, **options)
+    without_auxiliary = {"aux_logits": False, "init_weights": True}
+    options = without_auxiliary if name in _WITH_AUXILIARY_OUTPUTS else {}
+    return models.get_model(name, weights=None, num_classes=spec.classes, **options)
 
 
-# What stands before the colon of a name → who builds it.
-EXTERNAL: dict[str, Callable[[str, Shape], nn.Module]] = {
-    "timm": _timm,
-    "torchvision": _torchvision,
+EXTERNAL_PACKAGES: dict[str, Callable[[str, NetworkSpec], nn.Module]] = {
+    "timm": _build_timm,
+    "torchvision": _build_torchvision,
 }
 
 
-def _imported(package: str) -> Any:  # noqa: ANN401 - a module without annotations
+def _import(package: str) -> Any:  # noqa: ANN401 - a module without annotations
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         if error.name != package:
-            raise _broken(package, error) from error
+            raise _import_error(package, error) from error
         purpose = f"A network named {package}:…"
-        raise rankwise.MissingExtraError(package, package, purpose) from error
-    # A torchvision that was built for another torch fails in one of these ways.
+        raise MissingExtraError(package, package, purpose) from error
+    # torchvision built for another version of torch raises one of these.
     except (AttributeError, ImportError, OSError, RuntimeError) as error:
-        raise _broken(package, error) from error
+        raise _import_error(package, error) from error
 
 
-def _broken(package: str, error: Exception) -> RunError:
+def _import_error(package: str, error: Exception) -> RunError:
     return RunError(
         f"The package '{package}' is installed but can't be imported "
-        f"({type(error).__name__}: {error}). Install the version of it that goes with "
+        f"({type(error).__name__}: {error}). Install the version that matches "
         f"torch {torch.__version__}."
     )
 
 
-def _unknown(package: str, name: str, known: Iterable[str], listing: str) -> ConfigError:
+def _unknown_name_error(package: str, name: str, known: Iterable[str], listing: str) -> ConfigError:
     return ConfigError(
-        f"{package} has no network {name!r} for images.{similar(name, known)} "
-        f"{listing} names all of them."
+        f"{package} has no network {name!r} for images.{suggest_names(name, known)} "
+        f"{listing} lists all networks."
     )
 
 
-def _check_width(package: str, name: str, shape: Shape) -> None:
-    if shape.width != 1:
+def _check_width(package: str, name: str, spec: NetworkSpec) -> None:
+    if spec.width != 1:
         raise ConfigError(
-            f"{package}:{name} has a fixed width, got a width of {shape.width}: leave it at 1, or "
-            "use a network of the lab."
+            f"{package}:{name} has a fixed width, got a width of {spec.width}: leave it at 1, or "
+            "use one of the lab's own networks."
         )

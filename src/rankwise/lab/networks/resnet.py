@@ -1,41 +1,49 @@
-"""ResNet (He et al. 2016): stages of residual blocks at 64, 128, 256 and 512 channels.
+"""The ResNet family: ResNet (He et al. 2016), ResNeXt (Xie et al. 2017), SENet (Hu et al. 2018).
 
-Images of CIFAR's size get a first convolution of 3 × 3 that keeps their size; those of ImageNet's
-get one of 7 × 7 and a pool. Strides are in the 3 × 3 convolutions of bottlenecks.
+Images of CIFAR's size get a first convolution that keeps their size; those of ImageNet's size get
+one of 7 × 7 and a pool. Strides are in the 3 × 3 convolutions of bottlenecks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from rankwise.lab.networks.shapes import ConvNorm, Shape, assembled, stages
+from rankwise.lab.networks.blocks import (
+    BlockFactory,
+    ConvNorm,
+    NetworkSpec,
+    SqueezeExcite,
+    assemble_network,
+    make_stages,
+)
 
 __all__ = [
     "BasicBlock",
     "Bottleneck",
-    "imagenet_stem",
-    "resnet18",
-    "resnet18_imagenet",
-    "resnet34",
-    "resnet34_imagenet",
-    "resnet50",
-    "resnet50_imagenet",
-    "resnet101",
-    "resnet101_imagenet",
+    "PaddedShortcut",
+    "build_resnet",
+    "build_resnext",
+    "build_senet",
+    "build_small_resnet",
+    "make_imagenet_stem",
 ]
+
+_SQUEEZE_RATIO = 16  # SENet's r: channels of a block for each channel of its squeeze
 
 
 class BasicBlock(nn.Module):
-    """Two 3 × 3 convolutions beside a shortcut.
+    """Two 3 × 3 convolutions and a shortcut.
 
     Args:
-        inputs: Channels that come in.
-        outputs: Channels that go out.
+        inputs: Input channels.
+        outputs: Output channels.
         stride: Of the first convolution.
-        shortcut: What stands beside them; None for a 1 × 1 convolution where it is needed.
+        shortcut: None for the identity, or a 1 × 1 convolution where the shape changes.
     """
 
     expansion = 1
@@ -48,7 +56,7 @@ class BasicBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
-        self.shortcut = shortcut or _shortcut(inputs, outputs, stride)
+        self.shortcut = shortcut or _make_shortcut(inputs, outputs, stride)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, inputs, H, W) → (B, outputs, H / stride, W / stride)."""
@@ -58,11 +66,11 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 × 1, 3 × 3 and 1 × 1 convolutions beside a shortcut.
+    """1 × 1, 3 × 3 and 1 × 1 convolutions and a shortcut.
 
     Args:
-        inputs: Channels that come in.
-        outputs: Channels that go out.
+        inputs: Input channels.
+        outputs: Output channels.
         stride: Of the 3 × 3 convolution.
         expansion: The 3 × 3 convolution has `outputs` / `expansion` channels.
         groups: Of the 3 × 3 convolution.
@@ -81,7 +89,7 @@ class Bottleneck(nn.Module):
         self.norm2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(outputs)
-        self.shortcut = _shortcut(inputs, outputs, stride)
+        self.shortcut = _make_shortcut(inputs, outputs, stride)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, inputs, H, W) → (B, outputs, H / stride, W / stride)."""
@@ -91,73 +99,136 @@ class Bottleneck(nn.Module):
         return torch.relu(path + self.shortcut(images))
 
 
-def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """The identity, or a projection where the shape changes (the paper's option B)."""
+class PreActivationBlock(nn.Module):
+    """Norm and activation before each convolution (He et al. 2016, "Identity mappings")."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.se = SqueezeExcite(outputs, max(1, outputs // _SQUEEZE_RATIO))
+        self.shortcut: nn.Module | None = None
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, inputs, H, W) → (B, outputs, H / stride, W / stride)."""
+        active = torch.relu(self.norm1(images))
+        path = self.se(self.conv2(torch.relu(self.norm2(self.conv1(active)))))
+        return path + (images if self.shortcut is None else self.shortcut(active))
+
+
+class PaddedShortcut(nn.Module):
+    """Skip pixels and add channels of zeros: a shortcut without parameters (option A)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.zeros = outputs - inputs
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, inputs, H, W) → (B, outputs, H / stride, W / stride)."""
+        if self.stride == 1 and self.zeros == 0:
+            return images
+        pixels = images[:, :, :: self.stride, :: self.stride]
+        return functional.pad(pixels, (0, 0, 0, 0, 0, self.zeros))
+
+
+def _make_shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """Make an identity, or a projection where the shape changes (option B)."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     return ConvNorm(inputs, outputs, 1, stride=stride, activation=None)
 
 
-def cifar_stem(channels: int, outputs: int) -> nn.Module:
-    """A 3 × 3 convolution that keeps the size."""
+Stem = Callable[[int, int], nn.Module]  # image channels, output channels
+
+
+def make_cifar_stem(channels: int, outputs: int) -> nn.Module:
+    """Make a 3 × 3 convolution that keeps the size."""
     return ConvNorm(channels, outputs, 3)
 
 
-def imagenet_stem(channels: int, outputs: int) -> nn.Module:
-    """A 7 × 7 convolution and a pool, each of stride 2."""
+def make_imagenet_stem(channels: int, outputs: int) -> nn.Module:
+    """Make a 7 × 7 convolution and a pool, each of stride 2."""
     stem = ConvNorm(channels, outputs, 7, stride=2)
     stem.pool = nn.MaxPool2d(3, stride=2, padding=1)
     return stem
 
 
-def _resnet(
-    shape: Shape,
+def build_resnet(
+    spec: NetworkSpec,
+    *,
     block: type[BasicBlock | Bottleneck],
-    blocks: tuple[int, int, int, int],
-    stem: Callable[[int, int], nn.Module] = cifar_stem,
-) -> nn.Sequential:
-    widths = [shape.scaled(channels) for channels in (64, 128, 256, 512)]
+    blocks: Sequence[int],
+    stem: Stem = make_cifar_stem,
+) -> nn.Module:
+    """Build a ResNet with `blocks` blocks at 64, 128, 256 and 512 channels × expansion."""
+    widths = [spec.scale(channels) for channels in (64, 128, 256, 512)]
     outputs = [block.expansion * width for width in widths]
-    plan = zip(outputs, blocks, (1, 2, 2, 2), strict=True)
-    parts = {"stem": stem(shape.channels, widths[0]), **stages(block, widths[0], plan)}
-    return assembled(parts, outputs[-1], shape.classes)
+    return _build(spec, block, stem, inputs=widths[0], outputs=outputs, blocks=blocks)
 
 
-def resnet18(shape: Shape) -> nn.Module:
-    """ResNet18 for small images: 11,173,962 parameters with 10 classes."""
-    return _resnet(shape, BasicBlock, (2, 2, 2, 2))
+def build_small_resnet(spec: NetworkSpec, *, n: int) -> nn.Module:
+    """Build the ResNet of 6 n + 2 layers for CIFAR: three stages at 16, 32 and 64 channels.
+
+    The paper starts at n = 3; n = 1, ResNet8, is for tests and demos.
+    """
+
+    def make_block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        return BasicBlock(inputs, outputs, stride, PaddedShortcut(inputs, outputs, stride))
+
+    widths = [spec.scale(channels) for channels in (16, 32, 64)]
+    return _build(
+        spec, make_block, make_cifar_stem, inputs=widths[0], outputs=widths, blocks=(n, n, n)
+    )
 
 
-def resnet34(shape: Shape) -> nn.Module:
-    """ResNet34 for small images: 21,282,122 parameters with 10 classes."""
-    return _resnet(shape, BasicBlock, (3, 4, 6, 3))
+def build_resnext(
+    spec: NetworkSpec, *, blocks: Sequence[int], groups: int, stem: Stem | None = None
+) -> nn.Module:
+    """Build a ResNeXt, whose 3 × 3 convolutions are split into groups.
+
+    The groups of the first stage have 128 channels in total, those of each next stage twice as
+    many. Without a stem, the first convolution is 1 × 1, as in the CIFAR adaptation whose
+    parameter count is published.
+    """
+    stem = stem or partial(ConvNorm, kernel=1)
+    outputs = [2 * spec.scale(128 * 2**i, multiple=groups) for i in range(len(blocks))]
+    block = partial(Bottleneck, expansion=2, groups=groups)
+    return _build(spec, block, stem, inputs=spec.scale(64), outputs=outputs, blocks=blocks)
 
 
-def resnet50(shape: Shape) -> nn.Module:
-    """ResNet50 for small images: 23,520,842 parameters with 10 classes."""
-    return _resnet(shape, Bottleneck, (3, 4, 6, 3))
+def build_senet(spec: NetworkSpec) -> nn.Module:
+    """Build SENet18.
+
+    As in the CIFAR adaptation whose parameter count is published, blocks use pre-activation and
+    there is no norm before the classifier.
+    """
+    widths = [spec.scale(channels) for channels in (64, 128, 256, 512)]
+    return _build(
+        spec,
+        PreActivationBlock,
+        make_cifar_stem,
+        inputs=widths[0],
+        outputs=widths,
+        blocks=(2, 2, 2, 2),
+    )
 
 
-def resnet101(shape: Shape) -> nn.Module:
-    """ResNet101 for small images: 42,512,970 parameters with 10 classes."""
-    return _resnet(shape, Bottleneck, (3, 4, 23, 3))
-
-
-def resnet18_imagenet(shape: Shape) -> nn.Module:
-    """ResNet18 for large images: 11,689,512 parameters with 1000 classes."""
-    return _resnet(shape, BasicBlock, (2, 2, 2, 2), imagenet_stem)
-
-
-def resnet34_imagenet(shape: Shape) -> nn.Module:
-    """ResNet34 for large images: 21,797,672 parameters with 1000 classes."""
-    return _resnet(shape, BasicBlock, (3, 4, 6, 3), imagenet_stem)
-
-
-def resnet50_imagenet(shape: Shape) -> nn.Module:
-    """ResNet50 for large images: 25,557,032 parameters with 1000 classes."""
-    return _resnet(shape, Bottleneck, (3, 4, 6, 3), imagenet_stem)
-
-
-def resnet101_imagenet(shape: Shape) -> nn.Module:
-    """ResNet101 for large images: 44,549,160 parameters with 1000 classes."""
-    return _resnet(shape, Bottleneck, (3, 4, 23, 3), imagenet_stem)
+def _build(
+    spec: NetworkSpec,
+    block: BlockFactory,
+    stem: Stem,
+    *,
+    inputs: int,
+    outputs: Sequence[int],
+    blocks: Sequence[int],
+) -> nn.Module:
+    """Assemble stem and stages; every stage but the first halves the size."""
+    strides = [1] + [2] * (len(blocks) - 1)
+    plan = zip(outputs, blocks, strides, strict=True)
+    parts = {"stem": stem(spec.channels, inputs), **make_stages(block, inputs, plan)}
+    return assemble_network(parts, outputs[-1], spec.classes)

@@ -1,38 +1,40 @@
-"""The transformer block that the Vision Transformer and the GPT share (Vaswani et al., 2017).
+"""A small Vision Transformer (Dosovitskiy et al. 2021) and a small GPT (Radford et al. 2019).
 
-Pre-norm, as in GPT-2: what runs through the network is only ever added to.
+Both use one transformer block (Vaswani et al. 2017), pre-norm as in GPT-2.
 """
 
 from __future__ import annotations
 
 import math
 
-import torch.nn.functional as F  # noqa: N812 - as everyone calls it
+import torch
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor, nn
 
 from rankwise.errors import ConfigError
+from rankwise.lab.networks.blocks import NetworkSpec
 
-__all__ = ["Block", "initialise"]
+__all__ = ["GPT", "TransformerBlock", "VisionTransformer", "build_vit"]
 
-_STD = 0.02  # of GPT-2's weights
+_STD = 0.02  # of GPT-2's initial weights
+_VIT_HEADS, _VIT_LAYERS, _VIT_WIDTH = 3, 6, 192
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a two-layer perceptron, each after a norm and each added to its input.
 
     Args:
-        width: The size of a token.
-        heads: How many heads share that width.
+        width: Size of a token.
+        heads: Number of attention heads, which share the width.
         causal: Whether a token sees only itself and those before it.
-        dropout: Of the attention's weights and of what both halves add.
+        dropout: Of the attention weights and of both outputs.
 
     Raises:
-        ConfigError: If the heads can't share the width evenly.
+        ConfigError: If the width is not a multiple of the heads.
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.networks.transformer import Block
-        >>> Block(24, heads=3, causal=True)(torch.zeros(2, 5, 24)).shape
+        >>> TransformerBlock(24, heads=3, causal=True)(torch.zeros(2, 5, 24)).shape
         torch.Size([2, 5, 24])
     """
 
@@ -45,13 +47,13 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens (B, T, width) to tokens of the same shape."""
+        """(B, T, width) → (B, T, width)."""
         tokens = tokens + self.dropout(self.attention(self.norm1(tokens)))
         return tokens + self.dropout(self.mlp(self.norm2(tokens)))
 
 
 class _Attention(nn.Module):
-    """softmax(q·kᵀ/√d)·v in every head, and a projection of the heads side by side."""
+    """softmax(q·kᵀ/√d)·v in every head, then a projection of the concatenated heads."""
 
     def __init__(self, width: int, *, heads: int, causal: bool, dropout: float) -> None:
         super().__init__()
@@ -66,16 +68,16 @@ class _Attention(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         B, T, width = tokens.shape
-        stacked = self.qkv(tokens).view(B, T, 3, self.heads, width // self.heads)
-        q, k, v = stacked.permute(2, 0, 3, 1, 4).unbind()  # each (B, heads, T, d)
-        seen = F.scaled_dot_product_attention(
+        qkv = self.qkv(tokens).view(B, T, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # each (B, heads, T, d)
+        values = F.scaled_dot_product_attention(
             q, k, v, dropout_p=self.dropout if self.training else 0.0, is_causal=self.causal
         )
-        return self.projection(seen.transpose(1, 2).reshape(B, T, width))
+        return self.projection(values.transpose(1, 2).reshape(B, T, width))
 
 
 class _Perceptron(nn.Module):
-    """Four times wider, GELU, and back."""
+    """A linear layer to four times the width, GELU, and a linear layer back."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -86,13 +88,141 @@ class _Perceptron(nn.Module):
         return self.projection(F.gelu(self.widen(tokens)))
 
 
-def initialise(network: nn.Module) -> None:
-    """Draws the weights as GPT-2 does.
+class VisionTransformer(nn.Module):
+    """Split an image into patches; every patch attends to every other.
 
-    Matrices and embeddings from N(0, 0.02²), biases 0. What a block adds is scaled by
-    1/√(2·blocks), so that the sum over all blocks does not grow with their number.
+    The classifier gets the mean over the patches; there is no class token.
+
+    Args:
+        spec: Classes, channels and size; `spec.width` is ignored.
+        width: Size of a token.
+        layers: Number of blocks.
+        heads: Attention heads of a block.
     """
-    blocks = [module for module in network.modules() if isinstance(module, Block)]
+
+    def __init__(self, spec: NetworkSpec, *, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        patch = _choose_patch_size(spec.size)
+        self.patches = nn.Conv2d(spec.channels, width, kernel_size=patch, stride=patch)
+        self.positions = nn.Parameter(torch.empty(1, (spec.size // patch) ** 2, width))
+        self.blocks = nn.Sequential(
+            *(TransformerBlock(width, heads=heads, causal=False) for _ in range(layers))
+        )
+        self.norm = nn.LayerNorm(width)
+        self.classifier = nn.Linear(width, spec.classes)
+        _initialise(self)
+        nn.init.normal_(self.positions, std=_STD)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) → logits (B, classes)."""
+        tokens = self.patches(images).flatten(2).transpose(1, 2)  # (B, patches, width)
+        tokens = self.norm(self.blocks(tokens + self.positions))
+        return self.classifier(tokens.mean(dim=1))
+
+
+def build_vit(spec: NetworkSpec) -> nn.Module:
+    """Build a Vision Transformer of six blocks with three heads, 192 wide at width 1.
+
+    An image of 32 × 32 is split into 8 × 8 patches.
+
+    Example:
+        >>> import torch
+        >>> spec = NetworkSpec(10, channels=1, size=8, width=0.25)
+        >>> build_vit(spec)(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
+    """
+    # Fast attention kernels need heads whose size is a multiple of 8.
+    width = spec.scale(_VIT_WIDTH, multiple=8 * _VIT_HEADS)
+    return VisionTransformer(spec, width=width, layers=_VIT_LAYERS, heads=_VIT_HEADS)
+
+
+class GPT(nn.Module):
+    """Predict each next word from those before it.
+
+    Args:
+        vocabulary: Number of different words.
+        layers: Number of blocks.
+        heads: Attention heads of a block.
+        width: Size of a word's embedding.
+        context: Maximum number of words in one call.
+        dropout: Of the embeddings and inside the blocks.
+        tied: Whether the decoder shares the embedding's weight.
+
+    Raises:
+        ConfigError: If the width is not a multiple of the heads.
+
+    Example:
+        >>> import torch
+        >>> logits, state = GPT(50, layers=1, width=16, context=8)(torch.zeros(8, 2).long())
+        >>> logits.shape, state
+        (torch.Size([8, 2, 50]), None)
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        layers: int = 4,
+        heads: int = 4,
+        width: int = 128,
+        context: int = 128,
+        dropout: float = 0.1,
+        tied: bool = True,
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.Sequential(
+            *(
+                TransformerBlock(width, heads=heads, causal=True, dropout=dropout)
+                for _ in range(layers)
+            )
+        )
+        self.norm = nn.LayerNorm(width)
+        self.decoder = nn.Linear(width, vocabulary, bias=False)
+        if tied:
+            self.decoder.weight = self.embedding.weight
+        _initialise(self)
+
+    def forward(self, words: Tensor, state: None = None) -> tuple[Tensor, None]:
+        """Return the logits of the next words.
+
+        Args:
+            words: int64 (T, B), T at most the context.
+            state: None: a GPT has no state. The argument makes all language models callable alike.
+
+        Returns:
+            Logits (T, B, vocabulary), and None.
+
+        Raises:
+            ConfigError: If there are more words than the context holds.
+        """
+        if len(words) > self.context:
+            raise ConfigError(
+                f"Expected at most {self.context} words at once, the GPT's context, got "
+                f"{len(words)}; build it with a longer context or pass fewer words."
+            )
+        positions = torch.arange(len(words), device=words.device)
+        tokens = self.embedding(words.T) + self.positions(positions)  # (B, T, width)
+        tokens = self.blocks(self.dropout(tokens))
+        return self.decoder(self.norm(tokens)).transpose(0, 1), state
+
+
+def _choose_patch_size(size: int) -> int:
+    """Return the divisor nearest to an eighth of the image, but more than one pixel."""
+    divisors = [side for side in range(2, size + 1) if size % side == 0]
+    return min(divisors, key=lambda side: abs(side - size / 8))
+
+
+def _initialise(network: nn.Module) -> None:
+    """Initialise the weights as GPT-2 does.
+
+    Matrices and embeddings are drawn from N(0, 0.02²), biases are 0. The last layer of what a
+    block adds is scaled by 1/√(2·blocks), so that the sum does not grow with the blocks.
+    """
+    blocks = [module for module in network.modules() if isinstance(module, TransformerBlock)]
     for module in network.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=_STD)

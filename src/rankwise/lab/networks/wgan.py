@@ -1,7 +1,6 @@
 """A Wasserstein GAN (Arjovsky et al., 2017) of DCGAN's shape (Radford et al., 2016).
 
-The critic is kept Lipschitz by clipping its weights, or by a gradient penalty (Gulrajani et al.,
-2017).
+Clipped weights, or a gradient penalty (Gulrajani et al., 2017), keep the critic Lipschitz.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ __all__ = ["Critic", "Generator", "clip_weights", "gradient_penalty"]
 
 
 class Generator(nn.Module):
-    """Makes images of noise: 4×4 at first, twice as large by each transposed convolution.
+    """Generate images from noise: 4×4 at first, doubled by each transposed convolution.
 
     Args:
         size: Height and width of the images, a power of two such as 32 or 64.
-        channels: Of the images.
-        latent: How many numbers an image is made from.
+        channels: Channels of the images.
+        latent: Length of the noise vector of an image.
         width: Channels before the last layer; twice as many in each layer before that.
 
     Raises:
@@ -30,14 +29,13 @@ class Generator(nn.Module):
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.networks.wgan import Generator
         >>> Generator(size=32, width=4)(torch.randn(2, 100)).shape
         torch.Size([2, 3, 32, 32])
     """
 
     def __init__(self, *, size: int, channels: int = 3, latent: int = 100, width: int = 64) -> None:
         super().__init__()
-        widths = _widths(size, width)[::-1]
+        widths = _list_widths(size, width)[::-1]
         layers: list[nn.Module] = [nn.ConvTranspose2d(latent, widths[0], 4, bias=False)]
         for wider, narrower in pairwise(widths):
             layers += [nn.BatchNorm2d(wider), nn.ReLU()]
@@ -48,34 +46,32 @@ class Generator(nn.Module):
         _initialise(self)
 
     def forward(self, latent: Tensor) -> Tensor:
-        """Noise (B, latent) to images (B, channels, size, size) in −1 … 1."""
+        """Noise (B, latent) → images (B, channels, size, size) in −1 … 1."""
         return self.layers(latent[:, :, None, None])
 
 
 class Critic(nn.Module):
-    """Scores images, higher the more real: the generator the other way round.
+    """Score images, higher for more real ones: the generator reversed.
 
     Args:
         size: Height and width of the images, a power of two such as 32 or 64.
-        channels: Of the images.
+        channels: Channels of the images.
         width: Channels after the first layer; twice as many in each layer after that.
-        norm: Whether to use batch norm, as with clipped weights. The gradient penalty is about
-            each image by itself, so it needs a critic without; as its paper does, the critic then
-            has no norm at all.
+        norm: Whether to use batch norm, as with clipped weights. The gradient penalty is defined
+            for each image by itself, so its critic must not use batch norm.
 
     Raises:
         ConfigError: If the size is not a power of two of at least 8.
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.networks.wgan import Critic
         >>> Critic(size=32, width=4, norm=False)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2])
     """
 
     def __init__(self, *, size: int, channels: int = 3, width: int = 64, norm: bool) -> None:
         super().__init__()
-        widths = _widths(size, width)
+        widths = _list_widths(size, width)
         layers = [nn.Conv2d(channels, width, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
         for narrower, wider in pairwise(widths):
             layers += [nn.Conv2d(narrower, wider, 4, stride=2, padding=1, bias=not norm)]
@@ -86,16 +82,15 @@ class Critic(nn.Module):
         _initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (B, channels, size, size) in −1 … 1 to scores (B,)."""
+        """Images (B, channels, size, size) in −1 … 1 → scores (B,)."""
         return self.layers(images).flatten()
 
 
 def clip_weights(critic: nn.Module, bound: float = 0.01) -> None:
-    """Clips every weight to ±bound, in place, so that the critic is Lipschitz.
+    """Clip every weight to ±bound, in place, so that the critic is Lipschitz.
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.networks.wgan import clip_weights
         >>> layer = torch.nn.Linear(3, 1)
         >>> clip_weights(layer, bound=0.25)
         >>> bool(layer.weight.abs().max() <= 0.25)
@@ -107,29 +102,29 @@ def clip_weights(critic: nn.Module, bound: float = 0.01) -> None:
 
 
 def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, epsilon: Tensor) -> Tensor:
-    """How far the critic's slope is from 1 between real and fake images: E[(‖∇f(x̂)‖₂ − 1)²].
+    """Return E[(‖∇f(x̂)‖₂ − 1)²], the penalty for slopes other than 1 between real and fake.
 
     Each x̂ = ε·real + (1 − ε)·fake, with one random ε in 0 … 1 for each pair.
 
     Args:
-        critic: Scores images, each by itself.
+        critic: Scores each image independently.
         real: Images (B, C, H, W).
-        fake: As many images; nothing flows back into what made them.
+        fake: As many images; no gradient flows back into the generator.
         epsilon: ε of each pair (B,).
 
     Returns:
-        The penalty, still without its factor (10 in the paper), ready for `backward`.
+        The penalty without its factor (10 in the paper), ready for `backward`.
     """
     epsilon = epsilon.to(real)[:, None, None, None]
     between = (epsilon * real + (1 - epsilon) * fake).detach().requires_grad_()
-    # Scores depend on their own image only, so the sum's gradient holds every image's own.
-    with torch.enable_grad():  # also where a line search only asks for the loss
+    # A score depends only on its own image, so the sum's gradient is each image's gradient.
+    with torch.enable_grad():  # also when a line search evaluates the loss without gradients
         (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
     return ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
 
 
-def _widths(size: int, width: int) -> list[int]:
-    """The critic's channels at size/2, size/4, … 4."""
+def _list_widths(size: int, width: int) -> list[int]:
+    """Return the critic's channels at size/2, size/4, … 4."""
     if size < 8 or size & (size - 1):
         raise ConfigError(
             f"Expected images of a power of two and at least 8, such as 32 or 64, got {size}; "
@@ -139,10 +134,10 @@ def _widths(size: int, width: int) -> list[int]:
 
 
 def _initialise(network: nn.Module) -> None:
-    """DCGAN's: weights from N(0, 0.02²), norms' from N(1, 0.02²), biases 0."""
+    """Initialise as DCGAN: weights from N(0, 0.02²), norms' from N(1, 0.02²), biases 0."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.BatchNorm2d):
-            centre = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
-            nn.init.normal_(module.weight, centre, 0.02)
+            mean = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
+            nn.init.normal_(module.weight, mean, 0.02)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

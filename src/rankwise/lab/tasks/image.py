@@ -18,8 +18,7 @@ from rankwise.lab.data.batches import (
     training_batches,
 )
 from rankwise.lab.data.sets import Batch, ImageSet
-from rankwise.lab.networks import build
-from rankwise.lab.networks.shapes import Shape
+from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.lab.scores import label_accuracy, multilabel_auc, top_k, two_class_auc
 from rankwise.lab.seeds import seed_for
 from rankwise.lab.tasks.setup import DTYPES, in_full, learn, prepared, wrapped
@@ -45,8 +44,8 @@ class ImageTask:
         self.images = on_device(images, fabric.device)
         torch.manual_seed(seed_for(config.seed, "weights"))
         channels, size, _ = images.shape
-        network = build(
-            config.network, Shape(len(images.classes), channels, size, width=config.width)
+        network = build_network(
+            config.network, NetworkSpec(len(images.classes), channels, size, width=config.width)
         )
         self.network = prepared(network, config, fabric)
         self.forward = wrapped(self.network, config, fabric)

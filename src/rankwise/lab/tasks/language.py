@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from rankwise.lab.config import Config
 from rankwise.lab.data.sets import Batch, TextSet
 from rankwise.lab.data.text import batches_of_text, text_batches
-from rankwise.lab.networks.language import build_language
+from rankwise.lab.networks.language import build_language_network
 from rankwise.lab.scores import perplexity
 from rankwise.lab.seeds import seed_for
 from rankwise.lab.tasks.setup import in_full, learn, prepared, wrapped
@@ -40,7 +40,7 @@ class LanguageTask:
     def __init__(self, config: Config, fabric: Fabric, text: TextSet) -> None:
         self.config, self.fabric, self.text = config, fabric, text
         torch.manual_seed(seed_for(config.seed, "weights"))
-        network = build_language(
+        network = build_language_network(
             config.network,
             len(text.words),
             width=config.width,
