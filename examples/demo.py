@@ -14,14 +14,12 @@ from rich.console import Console
 from rankwise.lab import (
     Config,
     Run,
-    compare,
-    comparison_table,
-    layer_table,
     load_runs,
     train_trials,
 )
 from rankwise.lab.live import Live
 from rankwise.reports import write_report
+from rankwise.study import compare, comparison_table, layer_table
 
 OUT = Path("demo")
 SETTING = Config(network="resnet8", width=2, batch_size=32, epochs=12, out=str(OUT / "runs"))

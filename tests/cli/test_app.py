@@ -1,20 +1,16 @@
-import io
 import os
 import subprocess
 import sys
 
 import pytest
 import typer
-from rich.console import Console
 
 import rankwise
-from rankwise.cli import progress as progress_module
 from rankwise.cli.diff import DIFF_EXAMPLES
-from rankwise.cli.explain import EXPLAIN_EXAMPLES
-from rankwise.cli.guard import exit_code
-from rankwise.cli.probe import PROBE_EXAMPLES
+from rankwise.cli.exit_codes import run_command
+from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES
+from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES
 from rankwise.probes.probe_result import is_saved_probe
-from rankwise.probes.survey import Progress
 
 
 def python(*arguments, **options):
@@ -35,13 +31,50 @@ def test_version(run):
 
 @pytest.mark.parametrize(
     ("command", "examples"),
-    [("probe", PROBE_EXAMPLES), ("diff", DIFF_EXAMPLES), ("explain", EXPLAIN_EXAMPLES)],
+    [
+        ("probe", PROBE_EXAMPLES),
+        ("diff", DIFF_EXAMPLES),
+        ("explain", EXPLAIN_EXAMPLES),
+        ("report", REPORT_EXAMPLES),
+        ("watch", WATCH_EXAMPLES),
+    ],
 )
 def test_help_shows_the_examples_as_written(run, command, examples):
-    result = run(command, "--help")
+    result = run(command, "--help", COLUMNS="80")
     assert result.exit_code == 0
-    lines = {line.strip() for line in result.stdout.splitlines()}
-    assert {line.strip() for line in examples.strip("\b\n").splitlines()} <= lines
+    lines = result.stdout.splitlines()
+    assert {line.strip() for line in examples.replace("\b", "").splitlines()} <= {
+        line.strip() for line in lines
+    }
+    assert max(map(len, lines)) <= 80
+
+
+COMMANDS = [
+    "",
+    "--help",
+    "--version",
+    *(f"{name} --help" for name in ("probe", "diff", "explain", "report", "watch", "train")),
+    "study",
+    *(
+        f"study {name} --help"
+        for name in ("run", "status", "table", "export", "import", "correlate")
+    ),
+]
+
+
+def test_help_imports_no_heavy_package():
+    code = (
+        "import sys\n"
+        "from rankwise.__main__ import main\n"
+        f"for command in {COMMANDS!r}:\n"
+        "    sys.argv = ['rankwise', *command.split()]\n"
+        "    assert main() == 0, command\n"
+        "    heavy = {'torch', 'numpy', 'scipy', 'pandas', 'altair', 'ray', 'lightning_fabric',\n"
+        "             'sklearn', 'msgspec', 'jinja2', 'starlette'} & sys.modules.keys()\n"
+        "    assert not heavy, (command, heavy)"
+    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_without_a_command_help_is_shown(run):
@@ -115,7 +148,7 @@ def test_interruption_is_130(interruption):
     def command():
         raise interruption
 
-    assert exit_code(command) == 130
+    assert run_command(command) == 130
 
 
 def test_index_of_shards_is_no_saved_probe(tmp_path):
@@ -124,34 +157,3 @@ def test_index_of_shards_is_no_saved_probe(tmp_path):
     assert is_saved_probe(tmp_path / "probe.json")
     assert not is_saved_probe(tmp_path / "model.safetensors.index.json")
     assert not is_saved_probe(tmp_path / "missing.json")
-
-
-def terminal():
-    return Console(file=io.StringIO(), force_terminal=True, width=80)
-
-
-def test_progress_shows_the_layer_on_a_terminal(monkeypatch):
-    console = terminal()
-    monkeypatch.setattr(progress_module, "stderr_console", lambda: console)
-    monkeypatch.setattr(progress_module, "PATIENCE", -1)
-    with progress_module.ProgressBar() as bar:
-        bar(Progress(done=1.0, total=4.0, name="[red]conv\x1b[2J"))
-    shown = console.file.getvalue()
-    assert "Probing" in shown
-    assert "25%" in shown
-    assert "[red]conv\\x1b[2J" in shown
-
-
-def test_progress_is_silent_where_work_is_quick_or_nobody_watches(monkeypatch):
-    quick = terminal()
-    monkeypatch.setattr(progress_module, "stderr_console", lambda: quick)
-    with progress_module.ProgressBar() as bar:
-        bar(Progress(done=1.0, total=4.0, name="a"))
-    assert quick.file.getvalue() == ""
-
-    piped = Console(file=io.StringIO())
-    monkeypatch.setattr(progress_module, "stderr_console", lambda: piped)
-    monkeypatch.setattr(progress_module, "PATIENCE", -1)
-    with progress_module.ProgressBar() as bar:
-        bar(Progress(done=1.0, total=4.0, name="a"))
-    assert piped.file.getvalue() == ""

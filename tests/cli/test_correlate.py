@@ -12,7 +12,7 @@ import typer
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from rankwise.cli.guard import Guarded
+from rankwise.cli.exit_codes import CommandGroup
 from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
 from rankwise.lab.records import RunFolder
 from rankwise.lab.resolve import resolved
@@ -21,7 +21,7 @@ from rankwise.study.zoo.scores import SCORES
 
 HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
 
-app = typer.Typer(cls=Guarded, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 app.command(epilog=CORRELATE_EXAMPLES)(correlate)
 app.callback()(lambda: None)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rankwise.api import probe
+from rankwise.probes.show.changes import DIFF_SORTS
 
 
 @pytest.fixture
@@ -50,6 +51,11 @@ def test_json_to_stdout(run, checkpoint, later):
     document = json.loads(run("diff", checkpoint, later, "--json", "-").stdout)
     assert document["renamed_prefix"] == "+net."
     assert len(document["changes"]) == 6
+
+
+def test_help_names_everything_to_sort_by(run):
+    words = set(run("diff", "--help").stdout.replace(",", " ").split())
+    assert set(DIFF_SORTS) <= words
 
 
 def test_nothing_in_common(run, checkpoint, tmp_path):

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.cli.output import check_targets, write
+from rankwise.cli.output import check_outputs, write_output
 
 
 def test_writes_and_replaces(tmp_path):
     target = tmp_path / "out.json"
-    write(str(target), b"one")
-    write(str(target), b"two")
+    write_output(str(target), b"one")
+    write_output(str(target), b"two")
     assert target.read_bytes() == b"two"
     assert list(tmp_path.iterdir()) == [target]
 
@@ -24,7 +24,7 @@ def test_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space") as failure:
-        write(str(target), b"new")
+        write_output(str(target), b"new")
     assert failure.value.filename == str(target)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
@@ -32,7 +32,7 @@ def test_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
 def test_file_has_the_mode_other_files_get(tmp_path):
-    write(str(tmp_path / "out"), b"")
+    write_output(str(tmp_path / "out"), b"")
     (tmp_path / "plain").write_bytes(b"")
     modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("out", "plain")}
     assert len(modes) == 1
@@ -41,7 +41,7 @@ def test_file_has_the_mode_other_files_get(tmp_path):
 def test_link_stays_a_link(tmp_path):
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    write(str(tmp_path / "link"), b"new")
+    write_output(str(tmp_path / "link"), b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"new"
 
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_written_to_not_replaced(tmp_path):
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write(str(fifo), b"through")
+        write_output(str(fifo), b"through")
         assert os.read(reader, 100) == b"through"
         assert fifo.is_fifo()
     finally:
@@ -61,17 +61,17 @@ def test_what_is_no_file_is_written_to_not_replaced(tmp_path):
 
 def test_folder_is_an_error(tmp_path):
     with pytest.raises(OSError, match=r"directory|denied"):
-        write(str(tmp_path), b"x")
+        write_output(str(tmp_path), b"x")
 
 
 def test_targets_that_would_destroy_an_input(tmp_path):
     source = tmp_path / "model.pt"
     source.write_bytes(b"weights")
     with pytest.raises(ValueError, match="would be overwritten"):
-        check_targets([str(source)], [source])
+        check_outputs([str(source)], [source])
     (tmp_path / "link").symlink_to(source)
     with pytest.raises(ValueError, match="would be overwritten"):
-        check_targets([str(tmp_path / "link")], [source])
+        check_outputs([str(tmp_path / "link")], [source])
 
 
 def test_unwritable_target_is_one_line(run, checkpoint, tmp_path):

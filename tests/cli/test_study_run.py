@@ -15,7 +15,7 @@ pytest.importorskip("lightning_fabric")
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rankwise.cli.guard import Guarded
+from rankwise.cli.exit_codes import CommandGroup
 from rankwise.cli.study.live import StudyLive, format_event, format_time
 from rankwise.cli.study.run import RUN_EXAMPLES, run
 from rankwise.cli.study.status import STATUS_EXAMPLES, status
@@ -23,7 +23,7 @@ from rankwise.lab.records import RunFolder
 from rankwise.study.events import Began, Ended, Failed
 from rankwise.study.progress import StudyProgress
 
-app = typer.Typer(cls=Guarded, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, add_completion=False, rich_markup_mode=None)
 app.command(epilog=RUN_EXAMPLES)(run)
 app.command(epilog=STATUS_EXAMPLES)(status)
 

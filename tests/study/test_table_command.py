@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rankwise.cli.guard import Guarded
+from rankwise.cli.exit_codes import CommandGroup
 from rankwise.cli.study.export import export
 from rankwise.cli.study.table import table
 from tests.study.small_study import TOML, filled, marked, study_in, written
@@ -18,7 +18,7 @@ from tests.study.small_study import TOML, filled, marked, study_in, written
 def run(monkeypatch, tmp_path):
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    app = typer.Typer(cls=Guarded, rich_markup_mode=None)
+    app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
     app.command()(table)
     app.command()(export)
 

@@ -1,4 +1,7 @@
-"""The command line: `rankwise probe`, `diff`, `explain`, `report`, `study`, `train`, `watch`."""
+"""The command line: `rankwise probe`, `diff`, `explain`, `report`, `watch`, `train`, `study`.
+
+Commands import what they need when they run, so that `--help` does not wait for torch.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,11 @@ import typer
 
 import rankwise
 from rankwise.cli.diff import DIFF_EXAMPLES, diff
-from rankwise.cli.explain import EXPLAIN_EXAMPLES, explain
-from rankwise.cli.guard import Guarded, exit_code
-from rankwise.cli.probe import PROBE_EXAMPLES, probe
-from rankwise.cli.report import REPORT_EXAMPLES, report
+from rankwise.cli.exit_codes import CommandGroup, run_command
+from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES, explain, probe
+from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES, report, watch
 from rankwise.cli.study import study
 from rankwise.cli.train import TRAIN_EXAMPLES, train_command
-from rankwise.cli.watch import WATCH_EXAMPLES, watch
 
 __all__ = ["app", "run"]
 
@@ -24,15 +25,15 @@ Examples:
   rankwise diff before.pt after.pt
   rankwise explain stable_rank
   rankwise report model.safetensors
-  rankwise study run studies/cpu/beta.toml
   rankwise train --network resnet18 --data cifar10 --trials 5
   rankwise watch runs
+  rankwise study run studies/cpu/beta.toml
 """
 
 app = typer.Typer(
-    cls=Guarded,
+    cls=CommandGroup,
     name="rankwise",
-    help="See what every layer of a network has learned; train each at its own rate.",
+    help="Measure what every layer of a network has learned; train each layer at its own rate.",
     epilog=EXAMPLES,
     add_completion=False,
     rich_markup_mode=None,  # with markup on, [qkv] would vanish from the examples
@@ -43,30 +44,27 @@ app.command(epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)
-app.add_typer(study)
-app.command(epilog=TRAIN_EXAMPLES)(train_command())
 app.command(epilog=WATCH_EXAMPLES)(watch)
+app.command(epilog=TRAIN_EXAMPLES)(train_command())
+app.add_typer(study)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(f"rankwise {rankwise.__version__}")
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+@app.callback()
 def main(
-    context: typer.Context,
-    version: Annotated[
+    _version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """See what every layer of a network has learned, from its weights alone."""
-    if context.invoked_subcommand is None and not version:
-        typer.echo(context.get_help())
+    """Take the options that stand before a command."""
 
 
 def run() -> int:
-    """Run the command line on `sys.argv`; its exit code."""
-    return exit_code(lambda: app(prog_name="rankwise", standalone_mode=False))
+    """Run the command line on `sys.argv` and return its exit code."""
+    return run_command(lambda: app(prog_name="rankwise", standalone_mode=False))

@@ -1,39 +1,49 @@
-"""`rankwise probe`: the layers of a checkpoint, what they learned, and a gate for CI."""
+"""`rankwise probe` and `rankwise explain`: the metrics of a checkpoint, and what they mean."""
 
+from __future__ import annotations
+
+import csv
+import io
 import math
-from enum import Enum
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from rankwise._text import sanitize, wrap
-from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
-from rankwise.cli.guard import BELOW
-from rankwise.cli.loading import ProbeOptions, load
-from rankwise.cli.options import Exclude, Exponent, Include, Key
+from rankwise.cli.exit_codes import BELOW_THRESHOLD
 from rankwise.cli.output import (
     STDOUT,
-    check_parquet,
-    check_targets,
-    format_csv,
-    parquet_bytes,
-    write,
+    check_outputs,
+    get_table_width,
+    make_console,
+    print_error,
+    print_lines,
+    print_text,
+    write_output,
 )
-from rankwise.errors import ArgumentError
-from rankwise.probes.probe_result import Probe
-from rankwise.probes.results import LayerMetrics
-from rankwise.probes.show.table import (
-    SORTS,
-    check_view,
-    format_skipped,
-    format_summary,
-    shape,
-    table_lines,
-)
+from rankwise.cli.progress import ProgressBar
+from rankwise.errors import ArgumentError, MissingExtraError
 
-__all__ = ["PROBE_EXAMPLES", "probe"]
+if TYPE_CHECKING:
+    from rankwise.probes.probe_result import Probe
+    from rankwise.probes.results import LayerMetrics
+
+__all__ = [
+    "EXPLAIN_EXAMPLES",
+    "PROBE_EXAMPLES",
+    "Exclude",
+    "Exponent",
+    "Include",
+    "Key",
+    "ProbeOptions",
+    "Top",
+    "explain",
+    "load_probe",
+    "probe",
+]
 
 PROBE_EXAMPLES = """\b
 Examples:
@@ -42,16 +52,83 @@ Examples:
   rankwise probe model.pt --include '*.[qkv]_proj.*' --exclude '*.bias'
   rankwise probe model.pt --json probe.json --csv probe.csv
   rankwise probe probe.json --sort -noise
-  rankwise probe model.pt --fail-under 0.3    (exit code 2 if Q is below)
+  rankwise probe model.pt --fail-under 0.3    (exit code 2 if Q is lower)
 """
+EXPLAIN_EXAMPLES = """\b
+Examples:
+  rankwise explain
+  rankwise explain stable_rank
+  rankwise explain Q
+"""
+_SHOW_AFTER = 0.7  # seconds of probing before the progress bar appears
+
+Modes = Literal["both", "input", "output"]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Probe only tensors with matching names; repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Do not probe tensors with matching names; repeatable."),
+]
+Exponent = Annotated[
+    float | None,
+    typer.Option("--p", metavar="P", help="Exponent in the stable rank; 2 by default."),
+]
+Top = Annotated[int | None, typer.Option(metavar="N", help="Show only the first N rows.")]
+Key = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="The part of a nested checkpoint that holds the weights."),
+]
 
 
-class Modes(str, Enum):
-    """The unfoldings of a convolution to look at."""
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """Options for probing weights; None, False or empty if not given."""
 
-    both = "both"
-    input = "input"
-    output = "output"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    p: float | None = None
+    modes: Modes | None = None
+    split: bool = False
+    key: str | None = None
+    spectra: bool = False
+
+    def list_given(self) -> str:
+        """Return the options that were given, as in "--include, --p"."""
+        return ", ".join(f"--{field.name}" for field in fields(self) if getattr(self, field.name))
+
+
+def load_probe(path: Path, options: ProbeOptions) -> Probe:
+    """Probe a checkpoint, or load a saved probe.
+
+    Raises:
+        RankwiseError: If the path can't be read as either.
+        ArgumentError: If options for probing are given with a saved probe.
+    """
+    from rankwise.api import probe as probe_weights
+    from rankwise.probes.probe_result import Probe, is_saved_probe
+
+    if is_saved_probe(path):
+        if given := options.list_given():
+            raise ArgumentError(
+                f"{path} is a saved probe, which {given} can't change. Give the checkpoint instead."
+            )
+        return Probe.load(path)
+    with ProgressBar(delay=_SHOW_AFTER) as bar:
+        return probe_weights(
+            path,
+            include=options.include or None,
+            exclude=options.exclude or None,
+            p=2.0 if options.p is None else options.p,
+            modes=options.modes or "both",
+            split=options.split,
+            key=options.key,
+            spectra=options.spectra,
+            progress=lambda now: bar.update(
+                "Probing", done=now.done, total=now.total, note=now.name
+            ),
+        )
 
 
 def probe(
@@ -60,105 +137,129 @@ def probe(
     ],
     *,
     json: Annotated[
-        str | None, typer.Option(metavar="OUT", help="Write JSON; - for stdout.")
+        str | None, typer.Option(metavar="FILE", help="Write JSON; - for stdout.")
     ] = None,
-    csv: Annotated[str | None, typer.Option(metavar="OUT", help="Write CSV; - for stdout.")] = None,
-    parquet: Annotated[str | None, typer.Option(metavar="OUT", help="Write Parquet.")] = None,
+    csv: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write CSV; - for stdout.")
+    ] = None,
+    parquet: Annotated[str | None, typer.Option(metavar="FILE", help="Write Parquet.")] = None,
     sort: Annotated[
         str | None,
         typer.Option(
             metavar="METRIC",
-            help=f"Sort by {', '.join(SORTS)}; smallest first, '-' in front for largest first.",
+            help="Sort by quality, stable_rank, condition, rank, noise, name or size, smallest "
+            "first; with - in front (-noise) largest first.",
         ),
     ] = None,
     include: Include = None,
     exclude: Exclude = None,
-    top: Annotated[
-        int | None, typer.Option(metavar="N", help="Show the first N rows only.")
-    ] = None,
+    top: Top = None,
     fail_under: Annotated[
         float | None,
-        typer.Option(metavar="Q", help="Exit with 2 if network quality is below (0 to 1.571)."),
+        typer.Option(metavar="Q", help="Exit with 2 if network quality is lower (0 to 1.571)."),
     ] = None,
     p: Exponent = None,
     modes: Annotated[
         Modes | None, typer.Option(help="Unfoldings of convolutions; both by default.")
     ] = None,
     split: Annotated[
-        bool, typer.Option("--split", help="Probe gates and stacked q, k, v one by one.")
+        bool, typer.Option("--split", help="Probe recurrent gates and stacked q, k, v separately.")
     ] = False,
     key: Key = None,
     spectra: Annotated[
         bool,
-        typer.Option("--spectra", help="Keep every layer's singular values in the JSON."),
+        typer.Option("--spectra", help="Keep the singular values of every layer in the JSON."),
     ] = False,
     show_all: Annotated[
-        bool, typer.Option("--all", help="List each skipped tensor, and each caveat.")
+        bool, typer.Option("--all", help="List every skipped tensor and every caveat.")
     ] = False,
 ) -> None:
-    """Show what every layer of a checkpoint has learned, from its weights alone."""
+    """Show the metrics of every layer of a checkpoint."""
+    from rankwise.probes.show.table import SORTS, check_view
+
     check_view(SORTS, sort, top)
-    _check_threshold(fail_under)
-    targets = [target for target in (json, csv, parquet) if target is not None]
-    check_targets(targets, [path])
+    if fail_under is not None and not 0 <= fail_under <= math.pi / 2:
+        raise ArgumentError(f"Expected --fail-under from 0 to 1.571 (π/2), got {fail_under:g}.")
+    outputs = [output for output in (json, csv, parquet) if output is not None]
+    check_outputs(outputs, [path])
     if parquet is not None:
-        _check_parquet_target(parquet)
+        _check_parquet(parquet)
     options = ProbeOptions(
-        tuple(include or ()), tuple(exclude or ()), p, modes and modes.value, split, key, spectra
+        tuple(include or ()), tuple(exclude or ()), p, modes, split, key, spectra
     )
-    found = load(path, options)
+    result = load_probe(path, options)
     if json is not None:
-        write(json, (found.to_json(indent=2) + "\n").encode())
+        write_output(json, (result.to_json(indent=2) + "\n").encode())
     if csv is not None:
-        write(csv, format_csv(found).encode())
+        write_output(csv, format_csv(result).encode())
     if parquet is not None:
-        write(parquet, parquet_bytes(found))
-    if STDOUT not in targets:
-        print_probe(found, sort=sort, top=top, show_all=show_all)
-    if fail_under is not None and (found.quality is None or found.quality < fail_under):
-        typer.echo(f"rankwise: {format_failure(found.quality, fail_under)}", err=True)
-        raise typer.Exit(BELOW)
+        buffer = io.BytesIO()
+        result.to_frame().to_parquet(buffer)
+        write_output(parquet, buffer.getvalue())
+    if STDOUT not in outputs:
+        _print_probe(result, sort=sort, top=top, show_all=show_all)
+    if fail_under is not None and (result.quality is None or result.quality < fail_under):
+        print_error(
+            f"no layer was probed, so network quality does not reach {fail_under:g}."
+            if result.quality is None
+            else f"network quality {result.quality:.4g} is below {fail_under:g}."
+        )
+        raise typer.Exit(BELOW_THRESHOLD)
 
 
-def print_probe(found: Probe, *, sort: str | None, top: int | None, show_all: bool) -> None:
-    """Print a probe's table, summary, skipped tensors and notes."""
-    console = stdout_console()
-    width = table_width(console)
-    lines = table_lines(found.layers, sort=sort, top=top, width=width)
-    print_lines(console, lines)
-    _print_words(console, found, width)
-    if show_all:
-        told = [layer for layer in found.layers if not layer.probed or layer.reason]
-        rows = [wrap(format_row(layer), width) for layer in told]
-        print_text(console, "\n".join(rows))
+def explain(
+    metric: Annotated[
+        str | None,
+        typer.Argument(metavar="METRIC", help="A metric or its symbol; all are listed without it."),
+    ] = None,
+) -> None:
+    """Explain a metric: its formula, range and limits."""
+    from rankwise.probes.explain import explain as explain_metric
+
+    width = get_table_width(make_console())
+    typer.echo(explain_metric(metric, width=min(width or 80, 100)))
 
 
-def _print_words(console: Console, found: Probe, width: int | None) -> None:
-    print_text(console, format_summary(found.layers, found.quality, found.coverage, width=width))
-    print_text(console, format_skipped(found.layers, width=width))
-    notes = [wrap(f"Note: {sanitize(note)}", width) for note in found.notes]
+def format_csv(result: Probe) -> str:
+    """Return a probe as CSV with one row per tensor; a shape reads 64x3x7x7."""
+    from rankwise.probes.results import LayerMetrics
+
+    columns = [field.name for field in fields(LayerMetrics) if field.name != "modes"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for layer in result.layers:
+        row = layer.to_dict() | {"shape": "x".join(map(str, layer.shape))}
+        writer.writerow({k: sanitize(v) if isinstance(v, str) else v for k, v in row.items()})
+    return text.getvalue()
+
+
+def _check_parquet(target: str) -> None:
+    if target == STDOUT:
+        raise ArgumentError("Parquet can't be written to stdout; give --parquet a file name.")
+    for package in ("pandas", "pyarrow"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "parquet", "Writing Parquet")
+
+
+def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: bool) -> None:
+    from rankwise.probes.show.table import format_skipped, format_summary, table_lines
+
+    console = make_console()
+    width = get_table_width(console)
+    print_lines(console, table_lines(result.layers, sort=sort, top=top, width=width))
+    summary = format_summary(result.layers, result.quality, result.coverage, width=width)
+    print_text(console, summary)
+    print_text(console, format_skipped(result.layers, width=width))
+    notes = [wrap(f"Note: {sanitize(note)}", width) for note in result.notes]
     print_text(console, "\n".join(notes))
+    if show_all:
+        rows = [_format_layer(x) for x in result.layers if not x.probed or x.reason]
+        print_text(console, "\n".join(wrap(row, width) for row in rows))
 
 
-def format_row(layer: LayerMetrics) -> str:
-    """A tensor's status and its reason in a line."""
+def _format_layer(layer: LayerMetrics) -> str:
+    from rankwise.probes.show.table import shape
+
     reason = f" ({sanitize(layer.reason)})" if layer.reason else ""
     return f"{sanitize(layer.name)}  {shape(layer.shape)}  {layer.status}{reason}"
-
-
-def format_failure(quality: float | None, threshold: float) -> str:
-    """Why the check of --fail-under failed."""
-    if quality is None:
-        return f"nothing was probed, so quality is not shown to reach {threshold:g}."
-    return f"network quality {quality:.4g} is below {threshold:g}."
-
-
-def _check_threshold(threshold: float | None) -> None:
-    if threshold is not None and not 0 <= threshold <= math.pi / 2:
-        raise ArgumentError(f"--fail-under must lie between 0 and 1.571 (π/2), not {threshold:g}.")
-
-
-def _check_parquet_target(target: str) -> None:
-    if target == STDOUT:
-        raise ArgumentError("Parquet can't go to stdout; give --parquet a file.")
-    check_parquet()

@@ -1,58 +1,105 @@
-"""A progress bar with the time left, on a terminal and only where the wait is worth it."""
+"""The progress bar of all commands: rows with a label, a bar, the time left and a note."""
 
 from __future__ import annotations
 
+import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
+from rich.text import Text
 
 from rankwise._text import sanitize, shorten
-from rankwise.cli.console import stderr_console
+from rankwise.cli.output import make_console
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rankwise.probes.survey import Progress as Step
+    from rich.console import Console
+    from rich.progress import Task, TaskID
 
 __all__ = ["ProgressBar"]
 
-PATIENCE = 0.7  # seconds
+_LABEL_WIDTH = 14
+_FIXED_WIDTH = 44  # of all columns but the note
 
 
 class ProgressBar:
-    """Hand it to `probe(progress=…)`; it shows itself once the work takes longer than that.
+    """Show the progress of one job or several on a terminal; erase it at the end.
 
-    It is erased when the work is done, so that nothing of it is left above the table.
+    Args:
+        console: Where to show it; stderr by default. Without a terminal no bar is shown, and only
+            `print` has an effect.
+        delay: How many seconds of work to wait before the bar appears.
     """
 
-    def __init__(self) -> None:
-        console = stderr_console()
-        self._watched = console.is_terminal and not console.is_dumb_terminal
-        self._began = time.monotonic()
-        self._bar = Progress(
-            TextColumn("Probing"),
-            BarColumn(bar_width=16),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[layer]}", markup=False),
-            console=console,
+    def __init__(self, console: Console | None = None, *, delay: float = 0.0) -> None:
+        self._console = console or make_console(sys.stderr)
+        self._start = time.monotonic() + delay
+        self._rows: dict[str, TaskID] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TaskProgressColumn(show_speed=False),
+            _TimeColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=None, layer="")
 
-    def __call__(self, step: Step) -> None:
-        """Take note of the layer just finished."""
-        layer = shorten(sanitize(step.name), 36)
-        self._bar.update(self._task, completed=step.done, total=step.total, layer=layer)
-        if self._watched and time.monotonic() - self._began > PATIENCE:
-            self._bar.start()
+    @property
+    def is_visible(self) -> bool:
+        """Whether the console is a terminal that can show a bar."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def update(
+        self,
+        label: str,
+        *,
+        done: float = 0.0,
+        total: float | None = None,
+        note: str = "",
+        key: str = "",
+        seconds_left: float | None = None,
+    ) -> None:
+        """Add a row, or change it.
+
+        Args:
+            label: A word or two in front of the bar.
+            done: How much of the work is done.
+            total: How much work there is; None if unknown, and the elapsed time is shown.
+            note: A text behind the bar.
+            key: Which row, where there are several.
+            seconds_left: The time left, where it is known better than from the bar's speed.
+        """
+        if not self.is_visible:
+            return
+        is_new = key not in self._rows
+        if is_new:
+            self._rows[key] = self._progress.add_task("", total=total, note="", seconds_left=None)
+        self._progress.update(
+            self._rows[key],
+            description=shorten(sanitize(label), _LABEL_WIDTH),
+            completed=done,
+            total=total,
+            note=shorten(sanitize(note), max(self._console.width - _FIXED_WIDTH, 16)),
+            seconds_left=seconds_left,
+            refresh=is_new,
+        )
+        if time.monotonic() >= self._start:
+            self._progress.start()
+
+    def remove(self, key: str = "") -> None:
+        """Remove a row; do nothing if there is none."""
+        row = self._rows.pop(key, None)
+        if row is not None:
+            self._progress.remove_task(row)
+            self._progress.refresh()
+
+    def print(self, text: str) -> None:
+        """Print a line above the bar: not wrapped, and safe for any text."""
+        self._console.print(Text(sanitize(text)), soft_wrap=True)
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -63,5 +110,18 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar.live.is_started:  # a bar that never was would still end with a line break
-            self._bar.stop()
+        if self._progress.live.is_started:  # rich prints an empty line for a bar never started
+            self._progress.stop()
+
+
+class _TimeColumn(ProgressColumn):
+    """The time left; the elapsed time where the total is unknown."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        given = task.fields["seconds_left"]
+        left = task.time_remaining if given is None else given
+        seconds = task.elapsed if task.total is None else left
+        text = "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
+        return Text(text, "progress.remaining")

@@ -1,22 +1,23 @@
-"""`rankwise report`: a checkpoint, several, a run or a study as one page."""
+"""`rankwise report` and `rankwise watch`: pages about checkpoints, runs and studies."""
 
 from __future__ import annotations
 
 import webbrowser
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rankwise.cli.loading import ProbeOptions, load
-from rankwise.cli.options import Exclude, Exponent, Include, Key
-from rankwise.cli.output import STDOUT, check_targets, write
-from rankwise.errors import ArgumentError
-from rankwise.probes.probe_result import Probe, is_saved_probe
+from rankwise.cli.output import STDOUT, check_outputs, print_error, write_output
+from rankwise.cli.probe import Exclude, Exponent, Include, Key, ProbeOptions, load_probe
+from rankwise.errors import ArgumentError, MissingExtraError
 
-__all__ = ["REPORT_EXAMPLES", "report"]
+if TYPE_CHECKING:
+    from rankwise.probes.probe_result import Probe
+    from rankwise.reports.watch.listening import Watcher
+
+__all__ = ["REPORT_EXAMPLES", "WATCH_EXAMPLES", "report", "watch"]
 
 REPORT_EXAMPLES = """\b
 Examples:
@@ -24,68 +25,132 @@ Examples:
   rankwise report before.pt after.pt -o changes.html
   rankwise report checkpoints/epoch*.pt -o evolution.html
   rankwise report runs/resnet18-cifar10-rmsgd-1a2b3c4d-seed0 --open
-  rankwise report runs -o study.html --images figures --image-format pdf
+  rankwise report runs -o study.html --images charts --image-format pdf
 """
+WATCH_EXAMPLES = """\b
+Examples:
+  rankwise watch runs
+  rankwise watch runs --port 9000 --open
+  rankwise watch runs --host 0.0.0.0    (for other machines, with a token)
 
-
-class ImageFormat(str, Enum):
-    """What figures can be written as."""
-
-    png = "png"
-    svg = "svg"
-    pdf = "pdf"
+\b
+To watch runs on another machine without opening a port:
+  ssh -L 8765:localhost:8765 MACHINE
+Ctrl-C stops the server with exit code 0. The folder is only read.
+"""
 
 
 def report(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH",
-            help="A checkpoint or saved probe; two or more of them; a run; a folder of runs.",
+            metavar="PATH...",
+            help="One or more checkpoints or saved probes, a run, or a folder of runs.",
         ),
     ],
     *,
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FILE", help="The page; - for stdout.")
+        str, typer.Option("--out", "-o", metavar="FILE", help="Where to write; - for stdout.")
     ] = "report.html",
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="The page's title.")] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the page.")] = None,
     images: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Also write every figure as an image there."),
+        typer.Option(metavar="FOLDER", help="Also write every chart as an image to this folder."),
     ] = None,
-    image_format: Annotated[ImageFormat, typer.Option(help="Of these images.")] = ImageFormat.png,
+    image_format: Annotated[
+        Literal["png", "svg", "pdf"], typer.Option(help="Format of these images.")
+    ] = "png",
     include: Include = None,
     exclude: Exclude = None,
     p: Exponent = None,
     key: Key = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.")
+    ] = False,
 ) -> None:
-    """Write one self-contained page about a checkpoint, several, a run or a study."""
-    from rankwise.reports.build import build_page  # noqa: PLC0415 - an extra, and slow to import
-    from rankwise.reports.html import page_bytes  # noqa: PLC0415
-    from rankwise.reports.images import write_images  # noqa: PLC0415
+    """Write a self-contained HTML page about checkpoints, a run or a study."""
+    from rankwise.probes.probe_result import is_saved_probe
+    from rankwise.reports.build import build_page
+    from rankwise.reports.html import page_bytes
+    from rankwise.reports.images import write_images
 
-    check_targets([out], paths)
-    if show and out == STDOUT:
+    check_outputs([out], paths)
+    if open_browser and out == STDOUT:
         raise ArgumentError("--open needs a file: give -o a name.")
     options = ProbeOptions(tuple(include or ()), tuple(exclude or ()), p, key=key)
-
     probed: list[Path] = []
 
-    def read(path: Path, spectra: bool) -> Probe:
+    def load(path: Path, spectra: bool) -> Probe:
         probed.append(path)
-        if is_saved_probe(path):  # options are for the weights beside it
-            return load(path, options if len(paths) == 1 else ProbeOptions())
-        return load(path, replace(options, spectra=spectra))
+        if is_saved_probe(path):  # beside checkpoints, the options are for those
+            return load_probe(path, options if len(paths) == 1 else ProbeOptions())
+        return load_probe(path, replace(options, spectra=spectra))
 
-    page = build_page(paths, title=title, load=read)
-    if options.given and not probed:
-        raise ArgumentError(f"{', '.join(options.given)} is for checkpoints; a run is recorded.")
-    write(out, page_bytes(page))
+    page = build_page(paths, title=title, load=load)
+    if not probed and (given := options.list_given()):
+        raise ArgumentError(f"{given} needs checkpoints; runs are measured while they train.")
+    write_output(out, page_bytes(page))
     if out != STDOUT:
         typer.echo(f"Written: {out}")
     if images is not None:
-        written = write_images(page, images, image_format.value)
-        typer.echo(f"Written: {len(written)} figures in {images}", err=out == STDOUT)
-    if show:
+        written = write_images(page, images, image_format)
+        typer.echo(f"Written: {len(written)} charts in {images}", err=out == STDOUT)
+    if open_browser:
         webbrowser.open(Path(out).resolve().as_uri())
+
+
+def watch(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUNS_DIR", help="The folder of runs, as --out of train.")
+    ],
+    *,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="The name or address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(metavar="PORT", min=0, max=65535, help="The port; if taken, the next free."),
+    ] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="What visitors must give; random by default if other machines can connect.",
+            show_default=False,
+        ),
+    ] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.")
+    ] = False,
+) -> None:
+    """Show the runs in a folder as live pages in a browser."""
+    from rankwise.lab.records import is_run
+
+    if not folder.is_dir():
+        raise ArgumentError(f"{folder} is not a folder; give the one that --out of train names.")
+    if is_run(folder):
+        raise ArgumentError(f"{folder} is a single run; give the folder that contains it.")
+    watcher = _open_watcher(folder, host, port, token)
+    if port and watcher.port != port:
+        print_error(f"port {port} is taken; using {watcher.port}.")
+    if watcher.is_open:
+        typer.echo(
+            f"Warning: other machines can open this page at port {watcher.port} with the token; "
+            "the connection is not encrypted.",
+            err=True,
+        )
+    typer.echo(f"Watching {folder} at {watcher.address} (Ctrl-C stops it)")
+    if open_browser:
+        webbrowser.open(watcher.address)
+    watcher.run()
+
+
+def _open_watcher(folder: Path, host: str, port: int, token: str | None) -> Watcher:
+    try:
+        from rankwise.reports.watch.listening import Watcher
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        package = (error.name or "starlette").partition(".")[0]
+        raise MissingExtraError(package, "report", "Watching runs") from error
+    return Watcher(folder, host=host, port=port, token=token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
@@ -13,17 +14,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rankwise import lab, study
-from rankwise.cli.console import print_text, stderr_console, stdout_console
+from rankwise.cli.output import make_console, print_text
 from rankwise.errors import ArgumentError
 from rankwise.lab.config import Config, from_mapping, read_toml
-from rankwise.lab.data import NAMES as DATA
-from rankwise.lab.live import Live
-from rankwise.lab.networks import IMAGE_NETWORKS
-from rankwise.lab.networks.language import LANGUAGE_NETWORKS
-from rankwise.lab.optimizers import NAMES as OPTIMIZERS
-from rankwise.lab.schedules import SCHEDULES
-from rankwise.lab.tasks.gan import GAN_NETWORKS
 
 __all__ = ["TRAIN_EXAMPLES", "train_command"]
 
@@ -87,6 +80,13 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: A
 
 def format_names() -> str:
     """All networks, data sets and optimizers by name."""
+    from rankwise.lab.data import NAMES as DATA
+    from rankwise.lab.networks import IMAGE_NETWORKS
+    from rankwise.lab.networks.language import LANGUAGE_NETWORKS
+    from rankwise.lab.optimizers import NAMES as OPTIMIZERS
+    from rankwise.lab.schedules import SCHEDULES
+    from rankwise.lab.tasks.gan import GAN_NETWORKS
+
     names = {
         "Networks for images": (*IMAGE_NETWORKS, "timm:NAME", "torchvision:NAME"),
         "Networks for text": LANGUAGE_NETWORKS,
@@ -104,6 +104,9 @@ def _indented(names: Iterable[str]) -> str:
 
 
 def _train(config: Path | None, trials: int | None, options: dict[str, object]) -> None:
+    from rankwise import lab, study
+    from rankwise.lab.live import Live
+
     if config is not None:
         given = read_toml(config)
         count = given.pop("trials", 1)
@@ -115,7 +118,7 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
         raise ArgumentError(f"Expected --trials of 1 or more, got {trials}.")
     asked = from_mapping(options, str(config) if config is not None else "rankwise train")
     try:
-        with Live(stderr_console()) as live, warnings.catch_warnings():
+        with Live(make_console(sys.stderr)) as live, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")
             runs = lab.train_trials(asked, trials or 1, watch=live)
     except lab.StoppedError as stopped:
@@ -123,7 +126,7 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
             typer.echo(f"rankwise: {stopped}", err=True)
         raise typer.Exit(128 + stopped.signal) from None
     if _is_first():
-        console = stdout_console()
+        console = make_console()
         print_text(console, study.layer_table(runs[-1]))
         print_text(console, study.comparison_table(study.compare(runs)))
 

@@ -21,7 +21,7 @@ import rankwise
 from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config
 from rankwise.lab.resolve import resolved
-from rankwise.lab.train import StoppedError, train
+from rankwise.lab.training import StoppedError, train
 from rankwise.study.events import Began, Ended, Event, Failed
 from rankwise.study.join import check_address, joined, ray_package
 

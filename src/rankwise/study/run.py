@@ -11,7 +11,7 @@ from types import FrameType
 
 from rankwise.lab.config import Config
 from rankwise.lab.records import Run
-from rankwise.lab.train import StoppedError
+from rankwise.lab.training import StoppedError
 from rankwise.study.events import Began, Crew, Ended, Event, Failed
 from rankwise.study.grid import Study
 from rankwise.study.progress import StudyProgress, Tally

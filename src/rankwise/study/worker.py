@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import rankwise
 from rankwise.lab.config import Config
 from rankwise.lab.data import remembering
-from rankwise.lab.train import StoppedError, train
+from rankwise.lab.training import StoppedError, train
 
 __all__ = ["Lost", "Over", "Refused", "Warned", "Worker", "heard", "stop"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rankwise.cli.guard import Guarded
+from rankwise.cli.exit_codes import CommandGroup
 from rankwise.cli.study.bring import IMPORT_EXAMPLES, bring
 from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
 from rankwise.cli.study.export import EXPORT_EXAMPLES, export
@@ -25,11 +25,10 @@ Examples:
 """
 
 study = typer.Typer(
-    cls=Guarded,
+    cls=CommandGroup,
     name="study",
     help="Run a whole table of experiments, and read what came out of it.",
     epilog=EXAMPLES,
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 study.command(epilog=RUN_EXAMPLES)(run)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rankwise._text import sanitize
-from rankwise.study.archive import unpack
 
 __all__ = ["IMPORT_EXAMPLES", "bring"]
 
@@ -34,6 +33,8 @@ def bring(
     ),
 ) -> None:
     """Make runs of exported records, so that a study goes on where they end."""
+    from rankwise.study.archive import unpack
+
     for path in records:
         count = len(unpack(path, out, only_new=True))
         where = sanitize(str(out))

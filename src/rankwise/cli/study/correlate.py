@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankwise.cli.console import print_lines, print_text, stdout_console, table_width
-from rankwise.cli.output import STDOUT, check_targets, write
-from rankwise.cli.progress import ProgressBar
-from rankwise.cli.study.ranking_text import (
-    family_lines,
-    format_csv,
-    format_json,
-    format_method,
-    format_verdict,
+from rankwise.cli.output import (
+    STDOUT,
+    check_outputs,
+    get_table_width,
+    make_console,
+    print_lines,
+    print_text,
+    write_output,
 )
-from rankwise.cli.study.source import readable_runs
+from rankwise.cli.progress import ProgressBar
 from rankwise.errors import ArgumentError
-from rankwise.study.gather import gather
-from rankwise.study.grid import read_study
-from rankwise.study.zoo.networks import Columns, Zoo
-from rankwise.study.zoo.rank import rank_networks
-from rankwise.study.zoo.ranking import Ranking
-from rankwise.study.zoo.runs import read_runs
-from rankwise.study.zoo.table import read_table
+
+if TYPE_CHECKING:
+    from rankwise.study.zoo.networks import Columns, Zoo
+    from rankwise.study.zoo.ranking import Ranking
 
 __all__ = ["CORRELATE_EXAMPLES", "correlate"]
 
@@ -88,27 +84,40 @@ def correlate(
     ] = 1000,
 ) -> None:
     """See how well Q and other numbers rank networks by their accuracy."""
+    from rankwise.cli.study.ranking_text import format_csv, format_json
+    from rankwise.study.zoo.networks import Columns
+    from rankwise.study.zoo.rank import rank_networks
+
     targets = [target for target in (out, json, csv) if target is not None]
-    check_targets(targets, [index])
+    check_outputs(targets, [index])
     if not 1 <= resamples <= _MOST_RESAMPLES or seed < 0:
         raise ArgumentError(
             f"Expected --resamples of 1 to {_MOST_RESAMPLES} and --seed of 0 or more."
         )
     zoo = _read(index, runs, Columns(checkpoint, accuracy, train_accuracy, group, family))
-    check_targets(targets, [network.path for network in zoo.networks])
-    with ProgressBar() as bar:
-        found = rank_networks(zoo, resamples=resamples, seed=seed, watch=bar)
+    check_outputs(targets, [network.path for network in zoo.networks])
+    with ProgressBar(delay=0.7) as bar:
+        found = rank_networks(
+            zoo,
+            resamples=resamples,
+            seed=seed,
+            watch=lambda now: bar.update("Probing", done=now.done, total=now.total, note=now.name),
+        )
     if out is not None:
-        write(out, _page(found))
+        write_output(out, _page(found))
     if json is not None:
-        write(json, format_json(found).encode())
+        write_output(json, format_json(found).encode())
     if csv is not None:
-        write(csv, format_csv(found).encode())
+        write_output(csv, format_csv(found).encode())
     if STDOUT not in targets:
         print_ranking(found)
 
 
 def _read(index: Path, runs: Path, columns: Columns) -> Zoo:
+    from rankwise.study.zoo.networks import Columns
+    from rankwise.study.zoo.runs import read_runs
+    from rankwise.study.zoo.table import read_table
+
     is_study = index.suffix == ".toml"
     if not index.is_dir() and not is_study:
         return read_table(index, columns)
@@ -119,21 +128,28 @@ def _read(index: Path, runs: Path, columns: Columns) -> Zoo:
 
 def _study_runs(file: Path, runs: Path) -> Zoo:
     """The trials of a study; not what it was tuned by."""
+    from rankwise.cli.study.source import readable_runs
+    from rankwise.study.gather import gather
+    from rankwise.study.grid import read_study
+    from rankwise.study.zoo.runs import read_runs
+
     trials = gather(read_study(file), readable_runs(runs)).trials
     return replace(read_runs(runs, {run.folder.name for run in trials}), source=str(file))
 
 
 def _page(found: Ranking) -> bytes:
-    from rankwise.reports.correlation import correlation_page  # noqa: PLC0415 - an extra, and slow
-    from rankwise.reports.html import page_bytes  # noqa: PLC0415
+    from rankwise.reports.correlation import correlation_page
+    from rankwise.reports.html import page_bytes
 
     return page_bytes(correlation_page(found))
 
 
 def print_ranking(found: Ranking) -> None:
     """Print the verdict, every family's tables, and how they came about."""
-    console = stdout_console()
-    width = table_width(console)
+    from rankwise.cli.study.ranking_text import family_lines, format_method, format_verdict
+
+    console = make_console()
+    width = get_table_width(console)
     print_text(console, format_verdict(found, width))
     for family in found.families:
         for lines in family_lines(family, width):

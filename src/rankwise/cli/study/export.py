@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
 from rankwise.cli.study.options import RunsOrRecords, StudySource
-from rankwise.cli.study.source import found_in, say_what_is_missing
 from rankwise.errors import ArgumentError
-from rankwise.study.archive import pack
-from rankwise.study.exchange import to_csv, to_json
-from rankwise.study.findings import Findings
-from rankwise.study.latex import to_latex
-from rankwise.study.markdown import to_markdown
+
+if TYPE_CHECKING:
+    from rankwise.study.findings import Findings
 
 __all__ = ["EXPORT_EXAMPLES", "export"]
 
@@ -45,6 +42,12 @@ def export(
     ] = False,
 ) -> None:
     """Write a study's tables, its page and the records of its runs."""
+    from rankwise.cli.study.source import found_in, say_what_is_missing
+    from rankwise.study.archive import pack
+    from rankwise.study.exchange import to_csv, to_json
+    from rankwise.study.latex import to_latex
+    from rankwise.study.markdown import to_markdown
+
     refuse_overwrite(to / _RECORDS, [source, *([] if out is None else [out])])
     with found_in(source, out) as (found, _):
         if not found.runs:
@@ -66,8 +69,8 @@ def export(
 
 
 def _page(found: Findings, source: Path) -> bytes:
-    from rankwise.reports.html import page_bytes  # noqa: PLC0415 - an extra, and slow to import
-    from rankwise.reports.study.page import study_page  # noqa: PLC0415
+    from rankwise.reports.html import page_bytes
+    from rankwise.reports.study.page import study_page
 
     title = sanitize(found.title or f"Study: {source.name}")
     return page_bytes(study_page(found.runs, title=title, study=found))

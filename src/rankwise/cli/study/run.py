@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankwise import lab
 from rankwise._text import sanitize
-from rankwise.cli.console import stderr_console
-from rankwise.cli.study.live import StudyLive, format_progress
+from rankwise.cli.output import make_console
 from rankwise.cli.study.options import DataRoot, Out, StudyFile
-from rankwise.cli.study.source import told_warnings
 from rankwise.errors import ArgumentError
-from rankwise.study.grid import Study, read_study
-from rankwise.study.local import LocalCrew
-from rankwise.study.progress import Tally
-from rankwise.study.run import StudyOutcome, run_study
 
 if TYPE_CHECKING:
     from rankwise.study.events import Crew
+    from rankwise.study.grid import Study
+    from rankwise.study.progress import Tally
+    from rankwise.study.run import StudyOutcome
 
 __all__ = ["RUN_EXAMPLES", "run"]
 
@@ -74,6 +71,10 @@ def run(
     ] = False,
 ) -> None:
     """Train what is left of a study: a grid of runs in a TOML file."""
+    from rankwise.cli.study.source import told_warnings
+    from rankwise.study.grid import read_study
+    from rankwise.study.progress import Tally
+
     if ray is not None and jobs is not None:
         raise ArgumentError("Expected --jobs or --ray, got both: a cluster has cores of its own.")
     study = read_study(file).placed(out=out, data_root=data_root)
@@ -89,16 +90,20 @@ def run(
 
 def _crew(jobs: int | None, retries: int, ray: str | None) -> tuple[Crew, int]:
     """Who trains, and how many runs at a time; of a cluster that is not known before."""
+    from rankwise.study.local import LocalCrew
+
     if ray is None:
         crew = LocalCrew(jobs, retries)
         return crew, crew.jobs
-    from rankwise.study.cluster import RayCrew  # noqa: PLC0415
+    from rankwise.study.cluster import RayCrew
 
     return RayCrew(ray, retries=retries), 1
 
 
 def format_left(tally: Tally) -> list[str]:
     """The runs that are left, a line each; last, those that are not known yet."""
+    from rankwise.cli.study.live import format_progress
+
     lines = [sanitize(name) for name in tally.left]
     lines += [
         f"{len(cell.seeds)} more after tuning {', '.join(cell.tuned)}: "
@@ -110,6 +115,8 @@ def format_left(tally: Tally) -> list[str]:
 
 def format_outcome(outcome: StudyOutcome, file: Path, out: str | None = None) -> str:
     """How the study was left, and what to do next."""
+    from rankwise.cli.study.live import format_progress
+
     place = "" if out is None else f" --out {shlex.quote(out)}"
     lines = [format_progress(outcome.progress)]
     lines += [f"  {event.name} failed: {event.error}" for event in outcome.failed]
@@ -125,10 +132,16 @@ def format_outcome(outcome: StudyOutcome, file: Path, out: str | None = None) ->
 
 
 def _run(study: Study, crew: Crew, at_a_time: int) -> StudyOutcome:
+    from rankwise import lab
+    from rankwise.cli.study.live import StudyLive, format_progress
+    from rankwise.cli.study.source import told_warnings
+    from rankwise.study.progress import Tally
+    from rankwise.study.run import run_study
+
     with told_warnings():
         progress = Tally(study).progress(at_a_time)
     try:
-        with StudyLive(stderr_console(), progress) as live, warnings.catch_warnings():
+        with StudyLive(make_console(sys.stderr), progress) as live, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")
             live.say(format_progress(progress))
             return run_study(study, crew, watch=live)

@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rankwise._table import Cell, Column, Style, Table, align_cells
 from rankwise._text import sanitize
-from rankwise.cli.console import print_lines, stdout_console, table_width
-from rankwise.cli.study.live import format_progress
+from rankwise.cli.output import get_table_width, make_console, print_lines
 from rankwise.cli.study.options import Out, StudyFile
-from rankwise.cli.study.source import told_warnings
-from rankwise.study.grid import Study, read_study
-from rankwise.study.local import LocalCrew
-from rankwise.study.progress import (
-    CellProgress,
-    StudyProgress,
-    cell_progress,
-    study_progress,
-)
+
+if TYPE_CHECKING:
+    from rankwise.study.grid import Study
+    from rankwise.study.progress import CellProgress, StudyProgress
 
 __all__ = ["STATUS_EXAMPLES", "status"]
 
@@ -40,6 +34,12 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show how far a study is: counts, time left, and each of its cells."""
+    from rankwise.cli.study.live import format_progress
+    from rankwise.cli.study.source import told_warnings
+    from rankwise.study.grid import read_study
+    from rankwise.study.local import LocalCrew
+    from rankwise.study.progress import cell_progress, study_progress
+
     study = read_study(file).placed(out=out)
     with told_warnings():
         progress = study_progress(study, jobs=LocalCrew().jobs)
@@ -47,10 +47,10 @@ def status(
     if as_json:
         typer.echo(format_json(study, progress, cells))
         return
-    console = stdout_console()
+    console = make_console()
     print_lines(console, [[Cell(sanitize(study.title), "title")]])
     print_lines(console, [[Cell(format_progress(progress))], [Cell("")]])
-    print_lines(console, align_cells(status_table(cells), table_width(console)))
+    print_lines(console, align_cells(status_table(cells), get_table_width(console)))
 
 
 def status_table(cells: Sequence[CellProgress]) -> Table:

@@ -7,13 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rankwise.cli.console import stdout_console
+from rankwise.cli.output import make_console
 from rankwise.cli.study.options import RunsOrRecords, StudySource
-from rankwise.cli.study.source import found_in, say_what_is_missing
-from rankwise.cli.study.terminal import print_findings
-from rankwise.study.exchange import to_csv, to_json
-from rankwise.study.latex import to_latex
-from rankwise.study.markdown import to_markdown
 
 __all__ = ["TABLE_EXAMPLES", "table"]
 
@@ -41,14 +36,6 @@ class Format(str, Enum):
     json = "json"
 
 
-_WRITERS = {
-    Format.markdown: to_markdown,
-    Format.latex: to_latex,
-    Format.csv: to_csv,
-    Format.json: to_json,
-}
-
-
 def table(
     source: StudySource,
     *,
@@ -63,9 +50,21 @@ def table(
     ] = "",
 ) -> None:
     """Show mean and spread over trials of every setting on every task, and what leads for sure."""
+    from rankwise.cli.study.source import found_in, say_what_is_missing
+    from rankwise.cli.study.terminal import print_findings
+    from rankwise.study.exchange import to_csv, to_json
+    from rankwise.study.latex import to_latex
+    from rankwise.study.markdown import to_markdown
+
+    writers = {
+        Format.markdown: to_markdown,
+        Format.latex: to_latex,
+        Format.csv: to_csv,
+        Format.json: to_json,
+    }
     with found_in(source, out, score=score, reference=against) as (found, _):
         if form is Format.text:
-            print_findings(stdout_console(), found)
+            print_findings(make_console(), found)
         else:
-            typer.echo(_WRITERS[form](found), nl=False)
+            typer.echo(writers[form](found), nl=False)
         say_what_is_missing(found)

@@ -1,6 +1,5 @@
 """The loop: what it records, when it ends, and what it does not do twice."""
 
-import importlib
 import json
 import math
 import os
@@ -21,15 +20,13 @@ from rankwise.lab import (
     train_trials,
 )
 from rankwise.lab import job as jobs
+from rankwise.lab import training as loop
 from rankwise.lab.optimizers import NAMES
 from rankwise.lab.storage import save_state
 from tests.lab.small import TINY, Watching, bits, images, trained
 
 pytest.importorskip("lightning_fabric")
 pytest.importorskip("sklearn")
-
-# The name in the package is that of its function.
-loop = importlib.import_module("rankwise.lab.train")
 
 METRICS = ("stable_rank", "condition", "quality", "rank")
 

@@ -1,4 +1,4 @@
-"""Errors as one clean line and an exit code: 0 fine, 1 error, 2 below --fail-under, 130 stopped."""
+"""Exit codes: 0 success, 1 error, 2 quality below --fail-under, 130 interrupted by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from rankwise.errors import RankwiseError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["BELOW", "Guarded", "exit_code"]
+__all__ = ["BELOW_THRESHOLD", "FAILED", "INTERRUPTED", "CommandGroup", "run_command"]
 
 FAILED = 1
-BELOW = 2
+BELOW_THRESHOLD = 2
 INTERRUPTED = 130
 
-# Typer carries its own copy of click in newer releases: reach its errors by inheritance.
+# Newer releases of Typer contain their own copy of click, so look its base class up.
 ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-class Guarded(TyperGroup):
-    """The group of commands; wrong usage exits with 1 as well, since 2 means a failed check."""
+class CommandGroup(TyperGroup):
+    """A group of commands; wrong usage exits with 1, since 2 means a failed check."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Show the help if no command is given."""
+        return super().parse_args(ctx, args or ["--help"])
 
     def main(
         self,
@@ -37,44 +41,39 @@ class Guarded(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        """Run a command; as the program itself it ends with an exit code, else returns it."""
+        """Run a command; exit with its code in standalone mode, else return it."""
 
         def run() -> Any:  # noqa: ANN401
             return TyperGroup.main(
                 self, args, prog_name, complete_var, False, windows_expand_args, **extra
             )
 
-        _escape_what_cannot_be_encoded()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # escape what its encoding lacks
+                stream.reconfigure(errors="backslashreplace")
         if not standalone_mode:
             return run()
-        sys.exit(exit_code(run))
+        sys.exit(run_command(run))
 
 
-def exit_code(command: Callable[[], Any]) -> int:
-    """Run a command; what it raises on purpose becomes a line on stderr and an exit code."""
+def run_command(command: Callable[[], Any]) -> int:
+    """Run a command and return its exit code; print an expected error as one line on stderr."""
     try:
         code = command()
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read stdout has left (`| head`) and wants no message
+    except BrokenPipeError:  # the reader of stdout has closed it (`| head`) and needs no message
         return FAILED
     except (RankwiseError, OSError, ClickError) as error:
-        print(f"rankwise: {_sentence(error)}", file=sys.stderr, flush=True)
+        print(f"rankwise: {_format_error(error)}", file=sys.stderr, flush=True)
         return FAILED
     return code if isinstance(code, int) else 0
 
 
-def _sentence(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     if isinstance(error, ClickError):
         return sanitize(str(error.format_message()))  # type: ignore[attr-defined]
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return sanitize(f"{error.filename}: {error.strerror}.")
     return sanitize(str(error) or type(error).__name__)
-
-
-def _escape_what_cannot_be_encoded() -> None:
-    """Print names as escapes where stdout is not UTF-8, instead of failing on them."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
