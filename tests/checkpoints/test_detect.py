@@ -82,9 +82,9 @@ def _zip(**entries: bytes) -> bytes:
         (b'{"a": 1}', "text file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         (b"<!DOCTYPE html><html></html>", "web page"),
-        (bytes(1000), "no format that is known"),
-        (b"\xff", "no format that is known"),
-        (b"\x08", "no format that is known"),
+        (bytes(1000), "unknown format"),
+        (b"\xff", "unknown format"),
+        (b"\x08", "unknown format"),
         (pickle.dumps({"w": 1}), "plain Python pickle"),
         (_zip(), "zip archive without"),
         (_zip(readme=b"x"), "zip archive without"),
@@ -105,7 +105,7 @@ def test_other_files_are_named_and_refused(tmp_path: Path, content: bytes, said:
 @pytest.mark.parametrize("kind", ["safetensors", "torch", "legacy", "onnx"])
 def test_a_file_without_tensors_is_refused(tmp_path: Path, writers, kind: str) -> None:
     writers[kind](tmp_path / "w", {})
-    with pytest.raises(CheckpointError, match="holds no tensors"):
+    with pytest.raises(CheckpointError, match="no tensors"):
         open_weights(tmp_path / "w")
 
 
@@ -131,7 +131,7 @@ def test_a_plain_pickle_is_never_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "onnx"])
 def test_a_key_is_for_nested_files(tmp_path: Path, writers, tensors, kind: str) -> None:
     writers[kind](tmp_path / "w", tensors)
-    with pytest.raises(CheckpointError, match="no parts to choose from"):
+    with pytest.raises(CheckpointError, match="key"):
         open_weights(tmp_path / "w", key="ema")
 
 

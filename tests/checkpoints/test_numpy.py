@@ -72,10 +72,10 @@ def test_a_mapped_array_never_changes_the_file(tmp_path: Path) -> None:
     [
         (np.array([{"a": 1}, None], dtype=object), "never unpickled"),
         (np.ones(3, "V2"), "bfloat16"),
-        (np.array(["a", "b"]), "isn't a number"),
-        (np.array(["2020-01-01"], "M8[D]"), "isn't a number"),
-        (np.zeros(3, [("a", "f4"), ("b", "i4")]), "isn't a number"),
-        (np.zeros(3, np.longdouble), "isn't a number"),
+        (np.array(["a", "b"]), "not a number"),
+        (np.array(["2020-01-01"], "M8[D]"), "not a number"),
+        (np.zeros(3, [("a", "f4"), ("b", "i4")]), "not a number"),
+        (np.zeros(3, np.longdouble), "not a number"),
     ],
 )
 def test_other_types_get_a_row(tmp_path: Path, array: np.ndarray, reason: str) -> None:
@@ -184,7 +184,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compressions_are_refused(tmp_path: Path, compression: int) -> None:
     _npz(tmp_path / "w.npz", compression, w=_npy("'<f4'", "(1,)", bytes(4)))
-    with pytest.raises(CheckpointError, match="compressed in a way"):
+    with pytest.raises(CheckpointError, match="compressed by a method"):
         open_weights(tmp_path / "w.npz")
 
 
@@ -214,7 +214,7 @@ def test_entries_that_are_no_arrays_are_mentioned(tmp_path: Path) -> None:
         archive.writestr("readme.txt", "hello")
     weights = open_weights(tmp_path / "w.npz")
     assert [w.name for w in weights.tensors] == ["w"]
-    assert weights.notes == ("1 entries that aren't arrays left out",)
+    assert weights.notes == ("entries that aren't arrays, left out: 1",)
 
 
 def test_shapes_are_known_without_reading_data(tmp_path: Path, monkeypatch) -> None:

@@ -40,7 +40,7 @@ def save(request: pytest.FixtureRequest, tmp_path: Path):
 def test_code_is_never_run(tmp_path: Path, save) -> None:
     path = save({"w": torch.ones(2), "x": Payload(tmp_path / "pwned")})
     with pytest.raises(
-        UnsafeFileError, match=r"asks for '(posix|nt)\.system'.*state_dict"
+        UnsafeFileError, match=r"'(posix|nt)\.system'.*state_dict"
     ) as caught:
         open_weights(path)
     assert not (tmp_path / "pwned").exists()
@@ -49,7 +49,7 @@ def test_code_is_never_run(tmp_path: Path, save) -> None:
 
 def test_unknown_classes_are_named(save) -> None:
     content = {"w": torch.ones(2), "config": Unknown()}
-    with pytest.raises(UnsafeFileError, match=r"asks for '[\w.]*Unknown', .*safetensors") as caught:
+    with pytest.raises(UnsafeFileError, match=r"'[\w.]*Unknown', .*safetensors") as caught:
         open_weights(save(content))
     assert str(caught.value).count("\n") == 0
 
@@ -83,13 +83,13 @@ def test_a_training_checkpoint(save) -> None:
     path = save(content)
     weights = open_weights(path)
     assert torch.equal(weights.tensors[0].load(), model.weight)
-    assert weights.notes == (
-        "weights taken from 'model'; there is also 'model_ema' (2 tensors): "
-        "use --key model_ema to choose another",
-        "optimizer state in 'optimizer' left out (6 tensors)",
-    )
+    choice, left_out = weights.notes
+    assert "'model'" in choice
+    assert "'model_ema' (2 tensors)" in choice
+    assert "'optimizer'" in left_out
+    assert "6 tensors" in left_out
     assert open_weights(path, key="model_ema").tensors[0].load().sum() == 0
-    with pytest.raises(CheckpointError, match=r"w\.pt: there is no part 'ema'; there is 'model', "):
+    with pytest.raises(CheckpointError, match=r"w\.pt: .* 'ema'.*'model', "):
         open_weights(path, key="ema")
 
 
@@ -128,7 +128,7 @@ def test_other_contents(save, content: object, expected: list[str]) -> None:
 
 
 def test_without_tensors(save) -> None:
-    with pytest.raises(CheckpointError, match=r"w\.pt: holds no tensors"):
+    with pytest.raises(CheckpointError, match=r"w\.pt: .*no tensors"):
         open_weights(save({"epoch": 3}))
 
 
@@ -228,7 +228,7 @@ def test_directories_that_lie_are_refused(
 def test_what_torch_warns_of_stays_inside(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(9)}, tmp_path / "w.pt")
     _rezip(tmp_path / "w.pt", data_pkl=b"\x80\x03}.")  # an unusual protocol makes it warn
-    with pytest.raises(CheckpointError, match="holds no tensors"):
+    with pytest.raises(CheckpointError, match="no tensors"):
         open_weights(tmp_path / "w.pt")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rankwise.checkpoints import open_weights
-from rankwise.checkpoints.safety import within
+from rankwise.checkpoints.safety import safe_join
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 )
 def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnsafeFileError, match="nothing was read"):
-        within(tmp_path, name)
+        safe_join(tmp_path, name)
 
 
 def test_names_inside_are_found(tmp_path: Path) -> None:
-    assert within(tmp_path, "sub/w.bin") == tmp_path / "sub" / "w.bin"
+    assert safe_join(tmp_path, "sub/w.bin") == tmp_path / "sub" / "w.bin"
 
 
 def test_links_inside_are_followed_and_links_outside_are_not(tmp_path: Path) -> None:
@@ -45,10 +45,10 @@ def test_links_inside_are_followed_and_links_outside_are_not(tmp_path: Path) -> 
     (folder / "inner").symlink_to("real")
     (folder / "outer").symlink_to("../secret")
     (folder / "up").symlink_to("..")
-    assert within(folder, "inner")
+    assert safe_join(folder, "inner")
     for name in ("outer", "up/secret"):
         with pytest.raises(UnsafeFileError, match="leads out of its folder"):
-            within(folder, name)
+            safe_join(folder, name)
 
 
 def test_the_cache_of_hugging_face_may_link_to_its_blobs(tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_the_cache_of_hugging_face_may_link_to_its_blobs(tmp_path: Path) -> None
     (snapshot / "trap").symlink_to("../../../secret")
     (blobs / "trap").symlink_to("../../secret")
     (snapshot / "trap2").symlink_to("../../blobs/trap")
-    assert within(snapshot, "w")
-    assert within(snapshot / "unet", "w")
+    assert safe_join(snapshot, "w")
+    assert safe_join(snapshot / "unet", "w")
     for name in ("trap", "trap2"):
         with pytest.raises(UnsafeFileError):
-            within(snapshot, name)
+            safe_join(snapshot, name)
 
 
 def test_a_link_to_itself_ends(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_link_to_itself_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no-such-file.pt", "no\0file", "x" * 5000])
 def test_a_missing_file_is_said_to_be_missing(name: str) -> None:
-    with pytest.raises(CheckpointError, match=r"no such file or folder|can't be reached"):
+    with pytest.raises(CheckpointError, match=r"no such file|can't be reached"):
         open_weights(name)
 
 

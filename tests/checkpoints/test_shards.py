@@ -55,7 +55,7 @@ def test_tied_tensors_are_never_tied_across_shards(sharded) -> None:
 def test_a_missing_shard_is_named(sharded) -> None:
     index, _, second = sharded
     (index.parent / second).unlink()
-    with pytest.raises(CheckpointError, match=f"'{second}', which is missing"):
+    with pytest.raises(CheckpointError, match=f"missing.*'{second}'"):
         open_weights(index)
 
 
@@ -75,7 +75,8 @@ def test_a_tensor_that_the_index_lacks_gets_a_row(sharded) -> None:
     _index(index, {"a": first, "b": second})
     weights = open_weights(index)
     assert [w.name for w in weights.tensors] == ["a", "b", "c"]
-    assert weights.notes == ("tensors that aren't where the index says: 1",)
+    (note,) = weights.notes
+    assert "index says: 1" in note
 
 
 def test_a_tensor_in_two_shards_drops_none(sharded, tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_huge_index_is_refused_unread(tmp_path: Path) -> None:
 def test_an_index_may_not_name_an_index(tmp_path: Path) -> None:
     name = "model.safetensors.index.json"
     _index(tmp_path / name, {"a": name})
-    with pytest.raises(CheckpointError, match="as a shard of another"):
+    with pytest.raises(CheckpointError, match="got an index of shards"):
         open_weights(tmp_path)
 
 
@@ -177,7 +178,7 @@ def test_which_file_stands_for_a_folder(tmp_path: Path, names: list[str], chosen
 def test_several_files_are_listed(tmp_path: Path) -> None:
     for name in ("a.pt", "b.ckpt"):
         torch.save({"w": ONES}, tmp_path / name)
-    with pytest.raises(CheckpointError, match=r"\('a\.pt', 'b\.ckpt'\); name one"):
+    with pytest.raises(CheckpointError, match=r"several .*\('a\.pt', 'b\.ckpt'\)"):
         open_weights(tmp_path)
 
 
@@ -199,7 +200,7 @@ def test_the_chosen_file_may_not_be_a_link_out_of_the_folder(tmp_path: Path) -> 
 
 
 def test_a_key_reaches_the_file_of_a_folder(tmp_path: Path, sharded) -> None:
-    with pytest.raises(CheckpointError, match="no parts"):
+    with pytest.raises(CheckpointError, match="key"):
         open_weights(tmp_path, key="a")
     folder = tmp_path / "one"
     folder.mkdir()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankwise.checkpoints.detect import Format, recognise
-from rankwise.checkpoints.failures import shown
+from rankwise.checkpoints.detect import Format, detect_format
 from rankwise.checkpoints.numpy import read_npy, read_npz
 from rankwise.checkpoints.onnx import read_onnx
 from rankwise.checkpoints.pytorch import read_torch_legacy, read_torch_zip
 from rankwise.checkpoints.safetensors import read_safetensors
-from rankwise.checkpoints.safety import is_folder
-from rankwise.checkpoints.shards import find_in_folder, read_index
+from rankwise.checkpoints.safety import format_path, is_folder
+from rankwise.checkpoints.shards import find_weight_file, read_index
 from rankwise.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -32,10 +31,11 @@ _FLAT = {
 
 
 def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Weights:
-    """Opens a checkpoint: a file, a folder as Hugging Face models come, or an index of shards.
+    """Open a checkpoint: a file, a Hugging Face folder, or an index of shards.
 
-    The format is told by the content. Nothing in the file is run, nothing outside its folder is
-    opened, and data is read only when a tensor's ``load`` is called.
+    The format is detected by the content. Nothing in the file is run, nothing outside its folder
+    is opened, and data is read only when a tensor's ``load`` is called. Two formats can only be
+    read as a whole, when they are opened: PyTorch's before 1.6, and ONNX without external data.
 
     Args:
         path: The file or folder.
@@ -46,9 +46,9 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
         The tensors, with shape and type known.
 
     Raises:
-        CheckpointError: It can't be read as weights; the text says why and what to do.
-        UnsafeFileError: Reading it would run code or leave its folder.
-        MissingExtraError: An optional package is needed for this format.
+        CheckpointError: If it can't be read as weights; the text says why and what to do.
+        UnsafeFileError: If reading it would run code or leave its folder.
+        MissingExtraError: If an optional package is needed for this format.
 
     Example:
         >>> import pathlib, tempfile, torch
@@ -60,25 +60,28 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
         ...     weight.name, weight.shape, weight.load().sum().item()
         ('fc.weight', (2, 3), 6.0)
     """
-    place = Path(path)
-    if is_folder(place):
-        place = find_in_folder(place)
-    weights = _open_file(place, key, shards=True)
+    file = Path(path)
+    if is_folder(file):
+        file = find_weight_file(file)
+    weights = _open_file(file, key)
     if not weights.tensors:
-        raise CheckpointError(f"{shown(place)}: holds no tensors.")
+        raise CheckpointError(f"{format_path(file)}: contains no tensors.")
     return weights
 
 
-def _open_file(path: Path, key: str | None, *, shards: bool) -> Weights:
-    kind = recognise(path)
+def _open_file(path: Path, key: str | None, *, is_shard: bool = False) -> Weights:
+    kind = detect_format(path)
     if kind in _NESTED:
         return _NESTED[kind](path, key)
     if key is not None:
         raise CheckpointError(
-            f"{shown(path)}: has no parts to choose from with a key ({kind.value}); leave it out."
+            f"{format_path(path)}: has no parts to choose with a key, as it is in the format "
+            f"{kind.value}; leave the key out."
         )
     if kind in _FLAT:
         return _FLAT[kind](path)
-    if not shards:  # an index that names an index could go on without end
-        raise CheckpointError(f"{shown(path)}: an index of shards named as a shard of another.")
-    return read_index(path, lambda shard: _open_file(shard, None, shards=False))
+    if is_shard:  # an index that names an index could go on without end
+        raise CheckpointError(
+            f"{format_path(path)}: expected a file of weights as a shard, got an index of shards."
+        )
+    return read_index(path, lambda shard: _open_file(shard, None, is_shard=True))

@@ -1,4 +1,4 @@
-"""Which format a file is in, told by its first bytes; the extension may lie."""
+"""The format of a file, detected by its content; the extension may be wrong."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import codecs
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rankwise.checkpoints.failures import reading, shown
-from rankwise.checkpoints.onnx_wire import fields
-from rankwise.checkpoints.safety import regular_size
-from rankwise.checkpoints.zip_directory import zip_entries
+from rankwise.checkpoints.safety import (
+    convert_errors,
+    format_path,
+    get_file_size,
+    read_zip_directory,
+)
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
-__all__ = ["Format", "recognise"]
+__all__ = ["Format", "detect_format"]
 
 
 class Format(Enum):
-    """The formats that are read."""
+    """The formats that can be read."""
 
     SAFETENSORS = "safetensors"
     TORCH_ZIP = "PyTorch"
@@ -31,12 +34,12 @@ class Format(Enum):
 
 
 _TO_NUMPY = "save its weights with numpy.savez or as .safetensors first."
-_UNPACK = "unpack it and name the checkpoint inside."
+_UNPACK = "unpack it and give the path of the checkpoint inside."
 _ORIGINAL = "use the original .safetensors or PyTorch checkpoint."
 _DOWNLOAD = "download the real file."
 
-# Where the bytes stand, the bytes, what the file is, what to do.
-_FOREIGN = (
+# Offset, bytes there, what the file is, what to do.
+_UNSUPPORTED = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras .h5), which isn't supported", _TO_NUMPY),
     (0, b"GGUF", "a GGUF file, whose tensors are quantised and not supported", _ORIGINAL),
     (0, b"ggml", "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
@@ -57,104 +60,112 @@ _HEAD = 512
 # How torch.save began before 1.6: protocol 2 and a number of 10 bytes.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PICKLE = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
-# The fields of ONNX's model message: numbers, and texts or messages.
-_ONNX_NUMBERS = frozenset({1, 5})
-_ONNX_CONTENTS = frozenset({2, 3, 4, 6, 7, 8, 14, 20, 25, 26})
-_ONNX_GRAPH = 7
+# The fields of ONNX's ModelProto: numbers (wire type 0), texts and messages (wire type 2).
+_ONNX_FIELDS = {(1, 0), (5, 0), *((n, 2) for n in (2, 3, 4, 6, 7, 8, 14, 20, 25, 26))}
+_ONNX_GRAPH = (7, 2)
+_MAX_FIELDS = 100
 
 
-def recognise(path: Path) -> Format:
-    """Tells a file's format by its content.
-
-    Args:
-        path: A file.
-
-    Returns:
-        The format.
+def detect_format(path: Path) -> Format:
+    """Detect a file's format by its content.
 
     Raises:
-        CheckpointError: It is empty, can't be read, or in a format that isn't supported.
+        CheckpointError: If it is empty, can't be read, or in a format that isn't supported.
+        UnsafeFileError: If it is a plain pickle.
     """
-    size = regular_size(path)
+    size = get_file_size(path)
     if size == 0:
-        raise CheckpointError(f"{shown(path)}: an empty file; save or download it again.")
-    with reading(path, "a checkpoint"), path.open("rb") as file:
+        raise CheckpointError(f"{format_path(path)}: an empty file; save or download it again.")
+    with convert_errors(path, "a checkpoint"), path.open("rb") as file:
         head = file.read(_HEAD)
-    return _by_magic(path, head) or _by_structure(path, head, size)
+    return _detect_by_magic(path, head) or _detect_by_structure(path, head, size)
 
 
-def _by_magic(path: Path, head: bytes) -> Format | None:
-    for place, magic, what, advice in _FOREIGN:
-        if head[place:].startswith(magic):
-            raise CheckpointError(f"{shown(path)}: {what}; {advice}")
+def _detect_by_magic(path: Path, head: bytes) -> Format | None:
+    for offset, magic, what, advice in _UNSUPPORTED:
+        if head[offset:].startswith(magic):
+            raise CheckpointError(f"{format_path(path)}: {what}; {advice}")
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _zip_format(path)
+        return _detect_zip(path)
     if head.startswith(b"\x93NUMPY"):
         return Format.NPY
     if head.startswith(_LEGACY):
         return Format.TORCH_LEGACY
     if head.startswith(_PICKLE):
         raise UnsafeFileError(
-            f"{shown(path)}: a plain Python pickle, which can run code and is never opened; where "
-            "you trust it, save its weights with torch.save(state_dict, 'weights.pt')."
+            f"{format_path(path)}: a plain Python pickle, which can run code and is never opened; "
+            "if you trust it, save its weights with torch.save(state_dict, 'weights.pt')."
         )
     return None
 
 
-def _by_structure(path: Path, head: bytes, size: int) -> Format:
-    text = _is_text(head)
-    if head[8:9] == b"{" and not text:  # the length of a header, then the header
+def _detect_by_structure(path: Path, head: bytes, size: int) -> Format:
+    is_text = _is_text(head)
+    if head[8:9] == b"{" and not is_text:  # the length of a header, then the header
         return Format.SAFETENSORS
     if head.startswith(b"\x08"):
-        return _protobuf_format(path, size)
-    if text and path.name.endswith(".json"):
+        if _is_onnx(path, size):
+            return Format.ONNX
+        raise CheckpointError(
+            f"{format_path(path)}: in an unknown format, maybe a TensorFlow SavedModel or Core ML "
+            f"model, which isn't supported; {_TO_NUMPY}"
+        )
+    if is_text and path.name.endswith(".json"):
         return Format.INDEX
-    what = "a text file, not a checkpoint" if text else "in no format that is known"
+    what = "a text file, not a checkpoint" if is_text else "in an unknown format"
     raise CheckpointError(
-        f"{shown(path)}: {what}; .safetensors, PyTorch, .npz, .npy and .onnx files are read."
+        f"{format_path(path)}: {what}; expected a .safetensors, PyTorch, .npz, .npy or .onnx file."
     )
 
 
-def _zip_format(path: Path) -> Format:
-    names = [entry.filename for entry in zip_entries(path)]
+def _detect_zip(path: Path) -> Format:
+    names = [entry.filename for entry in read_zip_directory(path)]
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner:
         raise CheckpointError(
-            f"{shown(path)}: a TorchScript archive, a program rather than weights; where you trust "
-            "it, save them with torch.save(torch.jit.load(path).state_dict(), 'weights.pt')."
+            f"{format_path(path)}: a TorchScript archive, a program rather than weights; if you "
+            "trust it, save them with torch.save(torch.jit.load(path).state_dict(), 'weights.pt')."
         )
     if "data.pkl" in inner:
         return Format.TORCH_ZIP
     if any(name.endswith(".npy") for name in names):
         return Format.NPZ
     if "model.weights.h5" in names:
-        raise CheckpointError(f"{shown(path)}: a Keras model, which isn't supported; {_TO_NUMPY}")
-    raise CheckpointError(
-        f"{shown(path)}: a zip archive without a PyTorch checkpoint or arrays in it; {_UNPACK}"
-    )
-
-
-def _protobuf_format(path: Path, size: int) -> Format:
-    if _is_onnx(path, size):
-        return Format.ONNX
-    raise CheckpointError(
-        f"{shown(path)}: in no format that is known (a TensorFlow SavedModel or Core ML model?), "
-        f"which isn't supported; {_TO_NUMPY}"
-    )
+        what, advice = "a Keras model, which isn't supported", _TO_NUMPY
+    else:
+        what, advice = "a zip archive without a PyTorch checkpoint or arrays in it", _UNPACK
+    raise CheckpointError(f"{format_path(path)}: {what}; {advice}")
 
 
 def _is_onnx(path: Path, size: int) -> bool:
+    """Return whether the fields of a protocol buffer up to its graph are those of an ONNX model."""
     with path.open("rb") as file:
-        try:
-            for item in fields(file, 0, size):
-                allowed = _ONNX_NUMBERS if item.start < 0 else _ONNX_CONTENTS
-                if item.number not in allowed:
-                    return False
-                if item.number == _ONNX_GRAPH:
-                    return True
-        except ValueError:  # cut off before its end: the extension is all that is left to go by
-            return path.suffix.lower() == ".onnx"
+        for _ in range(_MAX_FIELDS):
+            tag = _read_varint(file)
+            if tag is None:
+                return False
+            field = (tag >> 3, tag & 7)
+            if field not in _ONNX_FIELDS or field == _ONNX_GRAPH:
+                return field == _ONNX_GRAPH
+            value = _read_varint(file)
+            end = file.tell() + (value if value and field[1] == 2 else 0)  # 2: it is a length
+            if value is None or end > size:  # truncated: only the extension can tell
+                return path.suffix.lower() == ".onnx"
+            file.seek(end)
     return False
+
+
+def _read_varint(file: BinaryIO) -> int | None:
+    """Read a number of protocol buffers, 7 bits per byte; None if there is none."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            return None
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    return None
 
 
 def _is_text(head: bytes) -> bool:

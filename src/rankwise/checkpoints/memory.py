@@ -1,45 +1,94 @@
-"""A tensor that has been used → its memory given back to the system."""
+"""Bounds on resident memory while a large file is read tensor by tensor."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import sys
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["BoundedHandle", "release_memory"]
 
-__all__ = ["release", "trim"]
+T = TypeVar("T")
 
-# Not MADV_DONTNEED: that one would zero memory which no file backs. Paging out loses nothing.
+_BUDGET = 32 * 2**20
+# Not MADV_DONTNEED, which would zero memory that no file backs. Paging out loses nothing.
 _MADV_PAGEOUT = 21
+_MIN_TRIMMED = 4 << 20
 
 
-def release(tensor: Tensor) -> None:
-    """Asks the system to take back the pages of a tensor that has been used.
+class BoundedHandle(Generic[T]):
+    """An open file that is dropped, and opened again, after a number of bytes were read from it.
+
+    Pages of a mapped file count as resident until the mapping is gone. The system can be asked to
+    take them back (`release_memory`), but does so only for files that the user may write; dropping
+    the mapping works for every file.
+
+    Args:
+        opener: Opens the file.
+        budget: How many bytes to read before it is dropped; None to keep it open.
+
+    Example:
+        >>> from rankwise.checkpoints.memory import BoundedHandle
+        >>> numbers = iter(range(9))
+        >>> handle = BoundedHandle(lambda: next(numbers), budget=100)
+        >>> [handle.get(60) for _ in range(5)]
+        [0, 0, 1, 1, 2]
+    """
+
+    def __init__(self, opener: Callable[[], T], *, budget: int | None = _BUDGET) -> None:
+        self._opener = opener
+        self._budget: float = math.inf if budget is None else budget
+        self._bytes_read = 0
+        self._file: T | None = None
+
+    def get(self, nbytes: int) -> T:
+        """Return the open file for a read of `nbytes`."""
+        file = self._file
+        if file is None:
+            file = self._opener()
+            self._bytes_read = 0
+        self._bytes_read += nbytes
+        # Dropped now, not at the next read: none of many shards may keep its pages.
+        self._file = None if self._bytes_read >= self._budget else file
+        return file
+
+
+def release_memory(tensor: Tensor) -> None:
+    """Ask the system to take back the pages of a tensor that has been used.
 
     The tensor keeps its values: pages that are needed again are read again. On Linux this lowers
-    the resident memory of mapped files which the user owns or may write; the kernel leaves other
-    files' pages alone. Elsewhere, and for tensors without CPU memory, nothing happens.
+    the resident memory of mapped files which the user owns or may write. After a large tensor the
+    allocator's free memory is returned too: what temporaries leave behind in each thread's heap
+    would otherwise add up over a long file. On other systems nothing happens.
 
     Args:
         tensor: A tensor that won't be needed soon.
 
     Example:
         >>> import torch
-        >>> from rankwise.checkpoints.memory import release
+        >>> from rankwise.checkpoints.memory import release_memory
         >>> weight = torch.ones(1024, 1024)
-        >>> release(weight)
+        >>> release_memory(weight)
         >>> weight.sum().item()
         1048576.0
     """
-    advise = _madvise()
-    if advise is None or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+        _page_out(tensor)
+    malloc_trim = _load_malloc_trim()
+    if malloc_trim is not None and tensor.numel() * tensor.element_size() > _MIN_TRIMMED:
+        malloc_trim(0)
+
+
+def _page_out(tensor: Tensor) -> None:
+    madvise = _load_madvise()
+    if madvise is None:
         return
     try:
         storage = tensor.untyped_storage()
@@ -50,25 +99,11 @@ def release(tensor: Tensor) -> None:
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (start + size) // mmap.PAGESIZE * mmap.PAGESIZE
     if start and first < last:
-        advise(first, last - first, _MADV_PAGEOUT)
-
-
-def trim() -> None:
-    """Gives the allocator's free memory back to the system, where the C library can be told to.
-
-    What large temporaries leave behind in each thread's heap would else add up over a long file.
-
-    Example:
-        >>> from rankwise.checkpoints.memory import trim
-        >>> trim()
-    """
-    call = _malloc_trim()
-    if call is not None:
-        call(0)
+        madvise(first, last - first, _MADV_PAGEOUT)
 
 
 @lru_cache(maxsize=1)
-def _malloc_trim() -> Callable[[int], int] | None:
+def _load_malloc_trim() -> Callable[[int], int] | None:
     try:
         return ctypes.CDLL(None).malloc_trim if sys.platform == "linux" else None
     except (OSError, AttributeError):  # a C library other than glibc
@@ -76,7 +111,7 @@ def _malloc_trim() -> Callable[[int], int] | None:
 
 
 @lru_cache(maxsize=1)
-def _madvise() -> Callable[[int, int, int], int] | None:
+def _load_madvise() -> Callable[[int, int, int], int] | None:
     if sys.platform != "linux":
         return None
     try:

@@ -7,7 +7,6 @@ import math
 import warnings
 import zipfile
 from dataclasses import dataclass
-from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +15,14 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from rankwise._text import quote, sanitize
-from rankwise.checkpoints.failures import reading, refusing, shown
-from rankwise.checkpoints.reopening import Reopening
-from rankwise.checkpoints.safety import regular_size
-from rankwise.checkpoints.zip_directory import zip_entries
+from rankwise.checkpoints.memory import BoundedHandle
+from rankwise.checkpoints.safety import (
+    build_unreadable,
+    convert_errors,
+    format_path,
+    get_file_size,
+    read_zip_directory,
+)
 from rankwise.errors import CheckpointError
 from rankwise.probes.tensor import Weight, Weights
 
@@ -30,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["read_npy", "read_npz"]
 
 _SUFFIX = ".npy"
-_LONGEST_HEADER = 2**16
+_MAX_HEADER = 2**16
 _BOMB_RATIO = 100
 _BOMB_SIZE = 10**9
-_READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DTYPES = {
     "b1": torch.bool,
     "i1": torch.int8,
@@ -60,103 +63,91 @@ class _Header:
     size: int  # of the header itself
 
     @property
-    def stored(self) -> torch.dtype | None:
-        return _DTYPES.get(f"{self.dtype.kind}{self.dtype.itemsize}")
-
-    @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_npz(path: Path) -> Weights:
-    """Opens an archive of arrays, as ``numpy.savez`` writes it.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its arrays as tensors, each read and unpacked by its ``load`` only.
+    """Open an archive of arrays, as ``numpy.savez`` writes it; ``load`` unpacks one array.
 
     Raises:
-        CheckpointError: It is damaged, or would unpack into far more than it is.
+        CheckpointError: If it is damaged, or would unpack into far more than its size.
     """
-    entries = zip_entries(path)
+    entries = read_zip_directory(path)
     arrays = [entry for entry in entries if entry.filename.endswith(_SUFFIX)]
     for entry in arrays:
         _check_entry(path, entry)
-    handle = Reopening(partial(_open_archive, path))
-    with reading(path, "an .npz file"):
-        tensors = tuple(_archived(path, entry, handle) for entry in arrays)
+
+    def open_archive() -> zipfile.ZipFile:
+        with convert_errors(path, "an .npz file"):
+            return zipfile.ZipFile(path)
+
+    handle = BoundedHandle(open_archive)
+    with convert_errors(path, "an .npz file"):
+        tensors = tuple(_describe_entry(path, entry, handle) for entry in arrays)
     skipped = len(entries) - len(arrays)
-    notes = (f"{skipped} entries that aren't arrays left out",) if skipped else ()
-    return Weights(sanitize(str(path)), tensors, notes)
+    notes = (f"entries that aren't arrays, left out: {skipped}",) if skipped else ()
+    return Weights(format_path(path), tensors, notes)
 
 
 def read_npy(path: Path) -> Weights:
-    """Opens a file with one array, as ``numpy.save`` writes it.
-
-    Args:
-        path: The file.
-
-    Returns:
-        One tensor, mapped from the file by its ``load``.
+    """Open a file with one array, as ``numpy.save`` writes it; ``load`` maps it.
 
     Raises:
-        CheckpointError: It is damaged.
+        CheckpointError: If it is damaged.
     """
-    with reading(path, "an .npy file"), path.open("rb") as file:
-        header = _header(file)
-    _check_size(path, "tensor", header, regular_size(path))
+    with convert_errors(path, "an .npy file"), path.open("rb") as file:
+        header = _read_header(file)
+    _check_size(path, "tensor", header, get_file_size(path))
 
     def load() -> Tensor:
-        with reading(path, "an .npy file"):
-            return _tensor(_map(path, header))
+        with convert_errors(path, "an .npy file"):
+            return _convert_array(_map_array(path, header))
 
-    return Weights(sanitize(str(path)), (_weight(path, "tensor", header, load),))
-
-
-def _open_archive(path: Path) -> zipfile.ZipFile:
-    with reading(path, "an .npz file"):
-        return zipfile.ZipFile(path)
+    return Weights(format_path(path), (_describe(path, "tensor", header, load),))
 
 
 def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
-    if entry.compress_type not in _READABLE:
+    if entry.compress_type not in _COMPRESSIONS:
         raise CheckpointError(
-            f"{shown(path)}: {quote(entry.filename)} is compressed in a way that numpy never uses."
+            f"{format_path(path)}: {quote(entry.filename)} is compressed by a method that numpy "
+            "never uses; save it again with numpy.savez."
         )
     if entry.file_size > max(_BOMB_SIZE, _BOMB_RATIO * entry.compress_size):
         raise CheckpointError(
-            f"{shown(path)}: {quote(entry.filename)} would unpack from {entry.compress_size} to "
-            f"{entry.file_size} bytes; refused. Save it with numpy.savez if that is meant."
+            f"{format_path(path)}: {quote(entry.filename)} would unpack from "
+            f"{entry.compress_size} to {entry.file_size} bytes, which looks malicious; "
+            "if it is not, save it uncompressed with numpy.savez."
         )
 
 
-def _archived(path: Path, entry: zipfile.ZipInfo, handle: Reopening[zipfile.ZipFile]) -> Weight:
+def _describe_entry(
+    path: Path, entry: zipfile.ZipInfo, handle: BoundedHandle[zipfile.ZipFile]
+) -> Weight:
     name = entry.filename.removesuffix(_SUFFIX)
     with handle.get(0).open(entry) as file:
-        header = _header(file)
+        header = _read_header(file)
     _check_size(path, name, header, entry.file_size)
 
     def load() -> Tensor:
         with (
-            reading(path, "an .npz file"),
+            convert_errors(path, "an .npz file"),
             warnings.catch_warnings(),
             handle.get(entry.file_size).open(entry) as file,
         ):
             warnings.simplefilter("ignore")
-            return _tensor(npy.read_array(file, allow_pickle=False))
+            return _convert_array(npy.read_array(file, allow_pickle=False))
 
-    return _weight(path, name, header, load)
+    return _describe(path, name, header, load)
 
 
-def _header(file: IO[bytes]) -> _Header:
+def _read_header(file: IO[bytes]) -> _Header:
     # A bounded piece, so that a header can't claim to be gigabytes long.
-    start = io.BytesIO(file.read(_LONGEST_HEADER))
+    start = io.BytesIO(file.read(_MAX_HEADER))
     version = npy.read_magic(start)
     parse = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy remarks on files of Python 2
+        warnings.simplefilter("ignore")  # numpy warns of files from Python 2
         shape, fortran, dtype = parse(start)
     if any(size < 0 for size in shape):
         raise ValueError(f"negative shape {shape}")
@@ -168,43 +159,36 @@ def _check_size(path: Path, name: str, header: _Header, size: int) -> None:
         return
     if header.size + header.nbytes > size:
         raise CheckpointError(
-            f"{shown(path)}: {quote(name)} claims {header.nbytes} bytes, but only "
-            f"{max(size - header.size, 0)} are there; it is truncated or damaged."
+            f"{format_path(path)}: {quote(name)} needs {header.nbytes} bytes, but the file has "
+            f"only {max(size - header.size, 0)}; it is truncated or damaged."
         )
 
 
-def _weight(path: Path, name: str, header: _Header, load: Callable[[], Tensor]) -> Weight:
-    if header.stored is not None:
-        return Weight(name, header.shape, header.stored, load)
-    reason = _reason(header.dtype)
-    return Weight(
-        name,
-        header.shape,
-        torch.uint8,
-        refusing(path, f"{quote(name)} is {reason}."),
-        obstacle=("unreadable", reason),
-    )
-
-
-def _reason(dtype: np.dtype[Any]) -> str:
+def _describe(path: Path, name: str, header: _Header, load: Callable[[], Tensor]) -> Weight:
+    dtype = header.dtype
+    torch_dtype = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
+    if torch_dtype is not None:
+        return Weight(name, header.shape, torch_dtype, load)
     if dtype.hasobject:
-        return "an array of Python objects, which are never unpickled"
-    if dtype.kind == "V" and dtype.names is None:
-        return (
-            f"stored as {dtype.itemsize} raw bytes a value without a type, as bfloat16 and float8 "
-            "arrays are saved by numpy; save it as float32"
+        reason = "an array of Python objects, which are never unpickled"
+    elif dtype.kind == "V" and dtype.names is None:
+        reason = (
+            f"stored as {dtype.itemsize} raw bytes per value without a type, as numpy saves "
+            "bfloat16 and float8; save it as float32"
         )
-    return f"of the type {sanitize(str(dtype))[:80]}, which isn't a number of PyTorch's"
+    else:
+        reason = f"of type {sanitize(str(dtype))[:80]}, which is not a number type of PyTorch"
+    return build_unreadable(path, name, header.shape, reason=reason)
 
 
-def _map(path: Path, header: _Header) -> np.ndarray[Any, Any]:
+def _map_array(path: Path, header: _Header) -> np.ndarray[Any, Any]:
     order = "F" if header.fortran else "C"
     if header.nbytes == 0:  # nothing that could be mapped
         return np.empty(header.shape, header.dtype, order)  # type: ignore[call-overload]
-    # Copy on write: the file is safe, and PyTorch doesn't warn of an array that is read-only.
+    # Copy on write: the file is safe, and PyTorch doesn't warn of a read-only array.
     return np.memmap(path, header.dtype, "c", header.size, header.shape, order)  # type: ignore[call-overload]
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
+def _convert_array(array: np.ndarray[Any, Any]) -> Tensor:
     native = array.dtype.newbyteorder("=")
     return torch.from_numpy(np.asarray(array.astype(native, copy=False)))

@@ -1,31 +1,42 @@
-"""ONNX models → named tensors: initializers and constants, each read when its turn comes."""
+"""ONNX models → named tensors: initializers and constants.
+
+A model is parsed as a whole, which takes about twice its size in memory while it is opened and
+once its size afterwards; protocol buffers are at most 2 GB. External data is read tensor by tensor.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankwise._text import quote, sanitize
-from rankwise.checkpoints.failures import reading, refusing, shown
-from rankwise.checkpoints.naming import unique_names
-from rankwise.checkpoints.onnx_wire import StoredTensor, model_tensors
-from rankwise.checkpoints.safety import regular_size, within
+from rankwise._text import quote
+from rankwise.checkpoints.nested import number_duplicates
+from rankwise.checkpoints.safety import (
+    build_unreadable,
+    convert_errors,
+    format_path,
+    get_file_size,
+    safe_join,
+)
 from rankwise.errors import CheckpointError, MissingExtraError
 from rankwise.probes.tensor import Weight, Weights
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
-    from types import ModuleType
+
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 __all__ = ["read_onnx"]
 
 _KIND = "an ONNX model"
-_TEXT = 8
+_MAX_SIZE = 2**31  # the limit of protocol buffers
 _DTYPES = {
     1: torch.float32,
     2: torch.uint8,
@@ -47,133 +58,174 @@ _DTYPES = {
     19: torch.float8_e5m2,
     20: torch.float8_e5m2fnuz,
 }
-_BITS_OF_PACKED = {
-    21: "uint4",
-    22: "int4",
-    23: "float4",
-    24: "float8_e8m0",
-    25: "uint2",
-    26: "int2",
-}
+_PACKED = {21: "uint4", 22: "int4", 23: "float4", 24: "float8_e8m0", 25: "uint2", 26: "int2"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Initializer:
+    """A tensor of the model: an initializer, or the value of a Constant node.
+
+    Attributes:
+        name: Its own name, or the first output of the Constant node.
+        shape: Its dimensions as stored.
+        proto: The TensorProto; of a sparse tensor, the one with its values.
+        is_sparse: Whether it is stored sparsely.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    proto: TensorProto
+    is_sparse: bool = False
 
 
 def read_onnx(path: Path) -> Weights:
-    """Opens an ONNX model.
-
-    Args:
-        path: The file; external data must lie in its folder.
-
-    Returns:
-        Its initializers and the values of its Constant nodes, those of subgraphs too.
+    """Open an ONNX model: its initializers and Constant nodes, those of subgraphs too.
 
     Raises:
-        CheckpointError: It is damaged, or a file of external data is missing.
-        UnsafeFileError: External data lies outside its folder.
-        MissingExtraError: The package onnx is missing.
+        CheckpointError: If it is damaged, or a file of external data is missing.
+        UnsafeFileError: If external data lies outside its folder.
+        MissingExtraError: If the package onnx is missing.
     """
-    onnx = _onnx()
-    size = regular_size(path)
-    with reading(path, _KIND), path.open("rb") as file:
-        found = list(model_tensors(file, size))
-    names = unique_names(tensor.name or "constant" for tensor in found)
-    tensors = tuple(
-        _weight(path, name, tensor, onnx) for name, tensor in zip(names, found, strict=True)
-    )
-    return Weights(sanitize(str(path)), tensors)
-
-
-def _onnx() -> ModuleType:
     try:
         import onnx  # noqa: PLC0415 - an optional package
-        import onnx.numpy_helper  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError("onnx", "onnx", "Reading .onnx files") from error
-    return onnx
+    if get_file_size(path) >= _MAX_SIZE:
+        raise CheckpointError(
+            f"{format_path(path)}: an ONNX file must be smaller than 2 GB; "
+            "save the model with external data."
+        )
+    with convert_errors(path, _KIND):
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+        initializers = list(_find_initializers(model))
+    names = number_duplicates(initializer.name or "constant" for initializer in initializers)
+    tensors = tuple(
+        _describe(path, name, initializer)
+        for name, initializer in zip(names, initializers, strict=True)
+    )
+    return Weights(format_path(path), tensors)
 
 
-def _weight(path: Path, name: str, tensor: StoredTensor, onnx: ModuleType) -> Weight:
-    shape, dtype = tuple(tensor.shape), _DTYPES.get(tensor.data_type)
-    source = _external(path, name, tensor) if tensor.elsewhere else None
-    obstacle = _obstacle(tensor) or (source and _misfit(tensor, source))
-    if obstacle or dtype is None:
-        status, reason = obstacle or ("unreadable", "of an unknown type")
-        load = refusing(path, f"{quote(name)} can't be read: {reason}.")
-        return Weight(name, shape, dtype or torch.uint8, load, obstacle=(status, reason))
-    if source:
-        return Weight(name, shape, dtype, partial(_load_external, *source[:2], shape, dtype))
-    return Weight(name, shape, dtype, partial(_load_inside, path, tensor, dtype, onnx))
+def _find_initializers(model: ModelProto) -> Iterator[_Initializer]:
+    yield from _search_graph(model.graph)
+    for training in model.training_info:
+        yield from _search_graph(training.initialization)
+        yield from _search_graph(training.algorithm)
+    for function in model.functions:
+        yield from _search_nodes(function.node)
 
 
-def _obstacle(tensor: StoredTensor) -> tuple[str, str] | None:
-    if tensor.sparse:
+def _search_graph(graph: GraphProto) -> Iterator[_Initializer]:
+    yield from _search_nodes(graph.node)
+    for tensor in graph.initializer:
+        yield _Initializer(_decode(tensor.name), tuple(tensor.dims), tensor)
+    for tensor in graph.sparse_initializer:
+        name = _decode(tensor.values.name)
+        yield _Initializer(name, tuple(tensor.dims), tensor.values, is_sparse=True)
+
+
+def _search_nodes(nodes: Iterable[NodeProto]) -> Iterator[_Initializer]:
+    for node in nodes:
+        name = next((_decode(output) for output in node.output if output), "")
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("t"):
+                yield _Initializer(name, tuple(attribute.t.dims), attribute.t)
+            if attribute.HasField("g"):  # the branches of If, the body of Loop
+                yield from _search_graph(attribute.g)
+            for graph in attribute.graphs:
+                yield from _search_graph(graph)
+            if node.op_type == "Constant" and attribute.HasField("sparse_tensor"):
+                sparse = attribute.sparse_tensor
+                name = name or _decode(sparse.values.name)
+                yield _Initializer(name, tuple(sparse.dims), sparse.values, is_sparse=True)
+
+
+def _decode(name: str | bytes) -> str:
+    """Return a name as text; protocol buffers give bytes where it is not UTF-8."""
+    return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+
+
+def _describe(path: Path, name: str, initializer: _Initializer) -> Weight:
+    tensor = initializer.proto
+    shape = tuple(max(size, 0) for size in initializer.shape)
+    dtype = _DTYPES.get(tensor.data_type, torch.uint8)
+    obstacle = _find_obstacle(initializer)
+    if tensor.data_location == tensor.EXTERNAL and not initializer.is_sparse:
+        file, offset, length = _locate_external(path, name, tensor)
+        nbytes = math.prod(shape) * dtype.itemsize
+        if offset < 0 or length < nbytes or offset + nbytes > get_file_size(file):
+            reason = f"its {nbytes} bytes of external data are not where the model says"
+            obstacle = obstacle or ("unreadable", reason)
+        load = partial(_load_external, file, offset, shape, dtype)
+    else:
+        obstacle = obstacle or _check_inline(tensor, shape, dtype)
+        load = partial(_load_inline, path, tensor, dtype)
+    if obstacle is not None:
+        status, reason = obstacle
+        return build_unreadable(path, name, shape, dtype=dtype, status=status, reason=reason)
+    return Weight(name, shape, dtype, load)
+
+
+def _find_obstacle(initializer: _Initializer) -> tuple[str, str] | None:
+    """Return status and reason where a tensor of this kind can't be probed."""
+    data_type = initializer.proto.data_type
+    if initializer.is_sparse:
         return "unreadable", "stored sparsely"
-    if tensor.data_type == _TEXT:
+    if data_type == initializer.proto.STRING:
         return "unreadable", "text, not numbers"
-    if tensor.data_type in _BITS_OF_PACKED:
-        return "quantised", f"stored as {_BITS_OF_PACKED[tensor.data_type]}"
-    if tensor.data_type not in _DTYPES:
-        return "unreadable", f"of ONNX type {tensor.data_type}, which is unknown"
-    return None if tensor.elsewhere else _inner_misfit(tensor)
-
-
-def _inner_misfit(tensor: StoredTensor) -> tuple[str, str] | None:
-    count, message = math.prod(tensor.shape), tensor.end - tensor.start
-    wanted = count * _DTYPES[tensor.data_type].itemsize
-    if tensor.raw is not None and tensor.raw != wanted:
-        if tensor.raw == 0:
-            return "no data", "its data was left out of the file"
-        return "unreadable", f"its shape needs {wanted} bytes, the file holds {tensor.raw}"
-    # Listed values take a byte each at the least.
-    if tensor.raw is None and count > message:
-        return "no data", "its data was left out of the file"
+    if data_type in _PACKED:
+        return "quantised", f"stored as {_PACKED[data_type]}"
+    if data_type not in _DTYPES:
+        return "unreadable", f"of ONNX type {data_type}, which is unknown"
+    if any(size < 0 for size in initializer.shape):
+        return "unreadable", f"its shape {initializer.shape} has a negative size"
     return None
 
 
-def _external(path: Path, name: str, tensor: StoredTensor) -> tuple[Path, int, int, int]:
-    """The file of a tensor's data, where in it the data begins, its length, the file's size."""
-    location = tensor.external.get("location", "")
-    file = within(path.parent, location)
+def _check_inline(
+    tensor: TensorProto, shape: tuple[int, ...], dtype: torch.dtype
+) -> tuple[str, str] | None:
+    count = math.prod(shape)
+    nbytes, stored = count * dtype.itemsize, len(tensor.raw_data)
+    if tensor.HasField("raw_data"):
+        if stored == nbytes:
+            return None
+        if stored:
+            return "unreadable", f"its shape needs {nbytes} bytes, the file has {stored}"
+    # Values that are listed take at least a byte each.
+    elif count <= tensor.ByteSize():
+        return None
+    return "no data", "its data was left out of the file"
+
+
+def _locate_external(path: Path, name: str, tensor: TensorProto) -> tuple[Path, int, int]:
+    """Return the file of a tensor's data, where the data begins in it, and its length."""
+    entries = {_decode(entry.key): _decode(entry.value) for entry in tensor.external_data}
+    location = entries.get("location", "")
+    file = safe_join(path.parent, location)
     if not file.exists():
         raise CheckpointError(
-            f"{shown(path)}: the data of {quote(name)} lies in {quote(location)}, "
+            f"{format_path(path)}: the data of {quote(name)} is in {quote(location)}, "
             "which is missing; put it beside the model."
         )
-    size = regular_size(file)
-    with reading(path, _KIND):
-        start = int(tensor.external.get("offset") or 0)
-        length = int(tensor.external.get("length") or size - start)
-    return file, start, length, size
+    with convert_errors(path, _KIND):
+        offset = int(entries.get("offset") or 0)
+        return file, offset, int(entries.get("length") or get_file_size(file) - offset)
 
 
-def _misfit(tensor: StoredTensor, source: tuple[Path, int, int, int]) -> tuple[str, str] | None:
-    _, start, length, size = source
-    wanted = math.prod(tensor.shape) * _DTYPES[tensor.data_type].itemsize
-    if start < 0 or length < wanted or start + wanted > size:
-        return "unreadable", f"its external data of {wanted} bytes isn't where it should be"
-    return None
-
-
-def _load_external(file: Path, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    count = math.prod(shape) * dtype.itemsize
-    with reading(file, "external data of an ONNX model"):
-        data = np.fromfile(file, dtype=np.uint8, count=count, offset=start)
+def _load_external(file: Path, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    nbytes = math.prod(shape) * dtype.itemsize
+    with convert_errors(file, "external data of an ONNX model"):
+        data = np.fromfile(file, dtype=np.uint8, count=nbytes, offset=offset)
         return torch.from_numpy(data).view(dtype).reshape(shape)
 
 
-def _load_inside(path: Path, tensor: StoredTensor, dtype: torch.dtype, onnx: ModuleType) -> Tensor:
-    with reading(path, _KIND), path.open("rb") as file:
-        file.seek(tensor.start)
-        message = onnx.TensorProto.FromString(file.read(tensor.end - tensor.start))
-        loaded = _tensor(onnx.numpy_helper.to_array(message), dtype)
-    if tuple(loaded.shape) != tuple(tensor.shape):
-        raise CheckpointError(f"{shown(path)}: changed while it was being read.")
-    return loaded
+def _load_inline(path: Path, tensor: TensorProto, dtype: torch.dtype) -> Tensor:
+    from onnx import numpy_helper  # noqa: PLC0415 - an optional package
 
-
-def _tensor(array: np.ndarray[Any, Any], dtype: torch.dtype) -> Tensor:
-    own = np.array(array)  # writable, which views of the message aren't
-    if own.dtype.isbuiltin == 1:  # 2 is a type that an extension brought
-        return torch.from_numpy(own).to(dtype)
-    # numpy knows bfloat16 and float8 by an extension only: take them as bits.
-    bits = own.view(f"u{own.dtype.itemsize}")
-    return torch.from_numpy(bits).view(dtype)
+    with convert_errors(path, _KIND):
+        array = np.array(numpy_helper.to_array(tensor))  # a copy that may be written
+        if array.dtype.isbuiltin == 1:  # 2 is a type that an extension brought
+            return torch.from_numpy(array).to(dtype)
+        # numpy knows bfloat16 and float8 by an extension only: take them as bits.
+        return torch.from_numpy(array.view(f"u{array.dtype.itemsize}")).view(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from dataclasses import replace
+import zipfile
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,144 +13,154 @@ import torch
 from torch import Tensor
 
 from rankwise._text import quote, sanitize
-from rankwise.checkpoints.failures import reading, shown
-from rankwise.checkpoints.nested import Selection, select
-from rankwise.checkpoints.reopening import Reopening
-from rankwise.checkpoints.torch_tensors import describe
-from rankwise.checkpoints.zip_directory import require_stored, zip_entries
+from rankwise.checkpoints.memory import BoundedHandle
+from rankwise.checkpoints.nested import Selection, select_weights
+from rankwise.checkpoints.safety import (
+    build_unreadable,
+    convert_errors,
+    format_path,
+    read_zip_directory,
+)
 from rankwise.errors import CheckpointError, UnsafeFileError
 from rankwise.probes.tensor import Weight, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from pathlib import Path
 
 __all__ = ["read_torch_legacy", "read_torch_zip"]
 
 _KIND = "a PyTorch file"
-# Opening one again means unpickling it again, a quarter of a second for a thousand tensors.
+# Opening the file again means unpickling it again, a quarter of a second for a thousand tensors.
 _BUDGET = 256 * 2**20
+# A tensor may repeat one number a billion times over; up to this size it is just a buffer.
+_MAX_REPEATED = 256 * 2**20
+# Types of fewer than 8 bits, which older versions of PyTorch don't have.
+_PACKED = re.compile(r"torch\.(bits\w+|float4\w+|u?int[1-7])")
 _GLOBAL = re.compile(r"GLOBAL (\S+)")
-_FORBIDDEN = re.compile(r"unrecognized function|Can only (create|build)")
-_REMEDY = (
-    "Where you trust it, save its weights alone with torch.save(model.state_dict(), 'weights.pt') "
-    "or convert it to .safetensors."
-)
 
 
 def read_torch_zip(path: Path, key: str | None) -> Weights:
-    """Opens a checkpoint saved by ``torch.save`` in its present format, a zip archive.
+    """Open a checkpoint in the present format of ``torch.save``, an uncompressed zip archive.
 
     Args:
         path: The file.
-        key: The dotted path of the part to take; None chooses.
-
-    Returns:
-        Its tensors; their data stays in the file until ``load``.
+        key: The dotted path of the part to take; None to choose by content.
 
     Raises:
-        CheckpointError: It is damaged, holds no tensors, or no part ``key``.
-        UnsafeFileError: It asks for classes or functions, which could run code.
+        CheckpointError: If it is damaged, or contains no tensors or no part `key`.
+        UnsafeFileError: If it refers to classes or functions, which could run code.
     """
-    require_stored(path, zip_entries(path))
-    # torch.load takes the extension for the format, and only an open file keeps it from that.
-    mapped = path.suffix.lower() != ".safetensors"
-    load = _load_mapped if mapped else _load_in_memory
-    return _weights(path, partial(_open, path, key, load), keep=not mapped)
+    for entry in read_zip_directory(path):
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        if not stored or entry.file_size != entry.compress_size:
+            raise CheckpointError(
+                f"{format_path(path)}: its entry {quote(entry.filename)} is compressed, which "
+                "PyTorch never does; save the checkpoint again with torch.save."
+            )
+    # torch.load decides by the extension ".safetensors" unless it is given an open file.
+    if path.suffix.lower() == ".safetensors":
+        return read_torch_legacy(path, key)
+    load = partial(torch.load, path, map_location="cpu", weights_only=True, mmap=True)
+    return _read(path, partial(_open, path, key, load), _BUDGET)
 
 
 def read_torch_legacy(path: Path, key: str | None) -> Weights:
-    """Opens a checkpoint in the format before PyTorch 1.6, which can only be read as a whole.
+    """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole.
 
-    Args:
-        path: The file.
-        key: The dotted path of the part to take; None chooses.
-
-    Returns:
-        Its tensors.
-
-    Raises:
-        CheckpointError: It is damaged, holds no tensors, or no part ``key``.
-        UnsafeFileError: It asks for classes or functions, which could run code.
+    Arguments and errors are those of `read_torch_zip`.
     """
-    return _weights(path, partial(_open, path, key, _load_in_memory), keep=True)
+
+    def load() -> object:
+        with path.open("rb") as file:
+            return torch.load(file, map_location="cpu", weights_only=True)
+
+    return _read(path, partial(_open, path, key, load), None)
 
 
-def _weights(path: Path, opener: Callable[[], Selection], *, keep: bool) -> Weights:
-    handle = Reopening(opener, budget=None if keep else _BUDGET)
-    selection = handle.get(0)
-    with reading(path, _KIND):
-        tensors = tuple(
-            _weight(path, name, tensor, place, handle)
-            for place, (name, tensor) in enumerate(selection.tensors)
-        )
-    return Weights(sanitize(str(path)), tensors, selection.notes)
-
-
-def _weight(
-    path: Path, name: str, tensor: Tensor, place: int, handle: Reopening[Selection]
-) -> Weight:
-    known = describe(path, name, tensor)
-    if known.obstacle is not None:
-        return known
-    nbytes = tensor.numel() * tensor.element_size()
-    # By place, not by the tensor itself: that would keep the file mapped for good.
-    load = partial(_load, path, handle, place, nbytes=nbytes, known=(known.shape, known.dtype))
-    return replace(known, load=load)
-
-
-def _load(
-    path: Path,
-    handle: Reopening[Selection],
-    place: int,
-    *,
-    nbytes: int,
-    known: tuple[tuple[int, ...], torch.dtype],
-) -> Tensor:
-    tensors = handle.get(nbytes).tensors
-    tensor = tensors[place][1].detach() if place < len(tensors) else None
-    if tensor is None or (tuple(tensor.shape), tensor.dtype) != known:
-        raise CheckpointError(f"{shown(path)}: changed while it was being read.")
-    return tensor
-
-
-def _open(path: Path, key: str | None, load: Callable[[Path], object]) -> Selection:
+def _open(path: Path, key: str | None, load: Callable[[], object]) -> Selection:
     # Damaged and old files make torch warn; a failure is reported once, as an error.
-    with reading(path, _KIND), warnings.catch_warnings():
+    with convert_errors(path, _KIND), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return select(load(path), key)
+            tree = load()
         except pickle.UnpicklingError as error:
-            raise _refusal(path, str(error)) from error
-        except CheckpointError as error:  # from select, which knows no path
-            raise CheckpointError(f"{shown(path)}: {error}") from error
+            raise UnsafeFileError(_explain_refusal(path, str(error))) from error
+        try:
+            return select_weights(tree, key)
+        except CheckpointError as error:  # knows no path
+            raise CheckpointError(f"{format_path(path)}: {error}") from error
 
 
-def _load_mapped(path: Path) -> object:
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-
-
-def _load_in_memory(path: Path) -> object:
-    with path.open("rb") as file:
-        return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def _refusal(path: Path, text: str) -> CheckpointError:
+def _explain_refusal(path: Path, text: str) -> str:
+    """Explain why torch's restricted unpickler refused a file."""
+    remedy = (
+        "If you trust it, save its weights alone with torch.save(model.state_dict(), 'weights.pt') "
+        "or convert it to .safetensors."
+    )
     wanted = _GLOBAL.search(text)
     if wanted:
-        return UnsafeFileError(
-            f"{shown(path)}: asks for {quote(wanted[1])}, which could run code; nothing was run. "
-            + _REMEDY
+        reason = f"refers to {quote(wanted[1])}, which could run code"
+    else:
+        # Between lines of advice stands what happened.
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        advice = ("Please", "Check")
+        line = next((line for line in lines[1:] if not line.startswith(advice)), lines[0])
+        reason = f"contains more than tensors, or is damaged ({sanitize(line[:200])})"
+    return f"{format_path(path)}: {reason}; nothing was run. {remedy}"
+
+
+def _read(path: Path, opener: Callable[[], Selection], budget: int | None) -> Weights:
+    handle = BoundedHandle(opener, budget=budget)
+    selection = handle.get(0)
+    with convert_errors(path, _KIND):
+        tensors = tuple(
+            _describe(path, name, tensor, place, handle)
+            for place, (name, tensor) in enumerate(selection.tensors)
         )
-    if _FORBIDDEN.search(text):
-        return UnsafeFileError(
-            f"{shown(path)}: builds objects that aren't tensors, which could run code; "
-            f"nothing was run. {_REMEDY}"
-        )
-    # PyTorch's advice stands around what happened, which is the line that isn't about itself.
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = next((line for line in lines[1:] if not line.startswith(("Please", "Check"))), lines[0])
-    return CheckpointError(
-        f"{shown(path)}: can't be read as {_KIND} of weights alone: {sanitize(said[:200])}. "
-        + _REMEDY
-    )
+    return Weights(format_path(path), tensors, selection.notes)
+
+
+def _describe(
+    path: Path, name: str, tensor: Tensor, place: int, handle: BoundedHandle[Selection]
+) -> Weight:
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    obstacle = _find_obstacle(tensor)
+    if obstacle is not None:
+        status, reason = obstacle
+        return build_unreadable(path, name, shape, dtype=dtype, status=status, reason=reason)
+    nbytes = tensor.numel() * tensor.element_size()
+
+    def load() -> Tensor:
+        # By place: a reference to the tensor itself would keep the file mapped.
+        tensors = handle.get(nbytes).tensors
+        loaded = tensors[place][1].detach() if place < len(tensors) else None
+        if loaded is None or (tuple(loaded.shape), loaded.dtype) != (shape, dtype):
+            raise CheckpointError(f"{format_path(path)}: changed while it was being read.")
+        return loaded
+
+    return Weight(name, shape, dtype, load, identity=_get_identity(path, tensor))
+
+
+def _get_identity(path: Path, tensor: Tensor) -> Hashable:
+    if tensor.numel() == 0:  # no memory that could be shared
+        return None
+    # With the path: another file may later be mapped to the same address.
+    return (str(path), tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def _find_obstacle(tensor: Tensor) -> tuple[str, str] | None:
+    """Return status and reason where a tensor can't be probed."""
+    if tensor.device.type == "meta":
+        return "no data", "saved without its data (device 'meta')"
+    if tensor.is_quantized or _PACKED.fullmatch(str(tensor.dtype)):
+        return "quantised", f"stored in the quantised type {tensor.dtype}"
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return "unreadable", f"not a dense tensor (layout {tensor.layout})"
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        return "unreadable", f"a tensor of the special type {type(tensor).__name__}"
+    nbytes = tensor.numel() * tensor.element_size()
+    stored = tensor.untyped_storage().nbytes()
+    if nbytes > max(stored, _MAX_REPEATED):
+        return "unreadable", f"its shape takes {nbytes} bytes, but only {stored} are stored"
+    return None

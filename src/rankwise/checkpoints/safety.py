@@ -1,103 +1,233 @@
-"""Which paths may be opened: regular files, and inside a folder only what belongs to it."""
+"""Guards for files that nobody vouches for: paths, zip directories, JSON, parsers that fail."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import zipfile
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rankwise._text import quote
-from rankwise.checkpoints.failures import shown
-from rankwise.errors import CheckpointError, UnsafeFileError
+import torch
+
+from rankwise._text import quote, sanitize
+from rankwise.errors import CheckpointError, RankwiseError, UnsafeFileError
+from rankwise.probes.tensor import Weight
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["is_folder", "regular_size", "within"]
+    from torch import Tensor
+
+__all__ = [
+    "build_unreadable",
+    "convert_errors",
+    "format_path",
+    "get_file_size",
+    "is_folder",
+    "list_some",
+    "parse_json_object",
+    "read_zip_directory",
+    "safe_join",
+]
+
+_MAX_REASON = 200
+_MAX_LISTED = 8
+_LOCAL_HEADER = 30  # bytes before the data of a zip entry, at least
+_ENCRYPTED = 0x1
+
+
+def format_path(path: Path) -> str:
+    """Return a path as text that is safe to print."""
+    return sanitize(str(path))
+
+
+def list_some(texts: Iterable[str]) -> str:
+    """Join the first few texts by commas and count the others."""
+    texts = list(texts)
+    more = f" and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+    return ", ".join(texts[:_MAX_LISTED]) + more
+
+
+@contextmanager
+def convert_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn every failure inside into a ``CheckpointError`` of one line; rankwise's own errors pass.
+
+    Args:
+        path: The file that is read.
+        what: What it is read as, with its article: "a PyTorch file".
+    """
+    try:
+        yield
+    except RankwiseError:
+        raise
+    except OSError as error:
+        reason = error.strerror or _summarize(error)
+        raise CheckpointError(f"{format_path(path)}: can't be read: {reason}.") from error
+    except MemoryError as error:
+        raise CheckpointError(f"{format_path(path)}: not enough memory to read it.") from error
+    # Parsers raise anything on hostile bytes: KeyError, IndexError, struct.error, RecursionError.
+    except Exception as error:
+        raise CheckpointError(
+            f"{format_path(path)}: can't be read as {what}; it may be damaged or truncated: "
+            f"{_summarize(error)}"
+        ) from error
+
+
+def _summarize(error: Exception) -> str:
+    """Return the first line of an error's text, or its class name where it has none."""
+    lines = (line.strip() for line in str(error).splitlines())
+    text = next((line for line in lines if line), type(error).__name__)
+    return sanitize(text if len(text) <= _MAX_REASON else text[:_MAX_REASON] + "…")
+
+
+def build_unreadable(
+    path: Path,
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    reason: str,
+    status: str = "unreadable",
+    dtype: torch.dtype = torch.uint8,
+) -> Weight:
+    """Return the row of a tensor that can't be probed; its ``load`` raises ``CheckpointError``."""
+
+    def load() -> Tensor:
+        raise CheckpointError(f"{format_path(path)}: {quote(name)} can't be read: {reason}.")
+
+    return Weight(name, shape, dtype, load, obstacle=(status, reason))
 
 
 def is_folder(path: Path) -> bool:
-    """Tells a folder from a file.
-
-    Args:
-        path: A path.
-
-    Returns:
-        Whether it is a folder.
+    """Return whether a path is a folder.
 
     Raises:
-        CheckpointError: There is nothing at this path, or it can't be reached.
+        CheckpointError: If there is nothing at this path, or it can't be reached.
     """
-    return stat.S_ISDIR(_status(path).st_mode)
+    return stat.S_ISDIR(_get_status(path).st_mode)
 
 
-def regular_size(path: Path) -> int:
-    """Checks that a path is a regular file which may be read; a pipe or device could wait forever.
-
-    Args:
-        path: A path.
-
-    Returns:
-        The file's size in bytes.
+def get_file_size(path: Path) -> int:
+    """Return the size in bytes of a regular, readable file; a pipe or device could block forever.
 
     Raises:
-        CheckpointError: It is missing, no regular file, or may not be read.
+        CheckpointError: If it is missing, not a regular file, or not readable.
     """
-    status = _status(path)
+    status = _get_status(path)
     if not stat.S_ISREG(status.st_mode):
         raise CheckpointError(
-            f"{shown(path)}: not a regular file (a pipe, socket or device); save it as one."
+            f"{format_path(path)}: not a regular file but a pipe, socket or device; "
+            "save its content to a file first."
         )
     if not os.access(path, os.R_OK):
-        raise CheckpointError(f"{shown(path)}: permission denied; it must be readable for you.")
+        raise CheckpointError(
+            f"{format_path(path)}: permission denied; make the file readable for your user."
+        )
     return status.st_size
 
 
-def within(folder: Path, name: str) -> Path:
-    """Finds a file that another file of the same folder names.
+def _get_status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{format_path(path)}: no such file or folder.") from error
+    except PermissionError as error:
+        raise CheckpointError(f"{format_path(path)}: permission denied.") from error
+    except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
+        raise CheckpointError(f"{format_path(path)}: can't be reached.") from error
 
-    Args:
-        folder: The folder that must not be left.
-        name: The name, as written in a file that nobody vouches for.
 
-    Returns:
-        The path, which may not exist.
+def safe_join(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder, given its name as written in an untrusted file.
 
     Raises:
-        UnsafeFileError: The name is absolute, climbs with "..", or leads out by a link.
+        UnsafeFileError: If the name is absolute, contains "..", or is a link out of the folder.
     """
     parts = name.replace("\\", "/").split("/")
-    drive = parts[0][1:2] == ":"  # C:file, on systems that have drives
-    if not name or "\0" in name or parts[0] == "" or drive or ".." in parts:
+    has_drive = parts[0][1:2] == ":"  # C:file, on systems that have drives
+    if not name or "\0" in name or parts[0] == "" or has_drive or ".." in parts:
         raise UnsafeFileError(
-            f"{shown(folder)}: names {quote(name)}, which isn't a file inside its own folder; "
-            "nothing was read."
+            f"{format_path(folder)}: a file in it refers to {quote(name)}, which is not inside "
+            "this folder; nothing was read."
         )
     path = folder / name
     try:
         real, home = path.resolve(), folder.resolve()
-    except (OSError, RuntimeError) as error:  # a link that leads to itself
-        raise CheckpointError(f"{shown(path)}: can't be reached.") from error
-    if not real.is_relative_to(home) and real.parent != _blobs(home):
+    except (OSError, RuntimeError) as error:  # a link to itself
+        raise CheckpointError(f"{format_path(path)}: can't be reached.") from error
+    if not real.is_relative_to(home) and real.parent != _find_blobs(home):
         raise UnsafeFileError(
-            f"{shown(path)}: a link that leads out of its folder; nothing was read. "
+            f"{format_path(path)}: a link that leads out of its folder; nothing was read. "
             "Give the path of the real file, or copy it into the folder."
         )
     return path
 
 
-def _blobs(home: Path) -> Path | None:
-    """Where a Hugging Face cache keeps the files that snapshots/<revision>/ links to."""
+def _find_blobs(home: Path) -> Path | None:
+    """Return where a Hugging Face cache keeps the files that snapshots/<revision>/ links to."""
     snapshots = next((parent for parent in home.parents if parent.name == "snapshots"), None)
     return None if snapshots is None else snapshots.parent / "blobs"
 
 
-def _status(path: Path) -> os.stat_result:
+def parse_json_object(path: Path, text: bytes, what: str) -> dict[str, object]:
+    """Parse a JSON object and refuse one in which a key occurs twice.
+
+    Two readers of a repeated key may take different values, so that what one of them checked
+    isn't what the other uses.
+
+    Args:
+        path: The file it comes from, for messages.
+        text: The JSON.
+        what: What it is, for messages: "the header".
+    """
+
+    def build(items: list[tuple[str, object]]) -> dict[str, object]:
+        result = dict(items)
+        if len(result) != len(items):
+            name = Counter(key for key, _ in items).most_common(1)[0][0]
+            raise CheckpointError(f"{format_path(path)}: {what} has the key {quote(name)} twice.")
+        return result
+
     try:
-        return path.stat()
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{shown(path)}: no such file or folder.") from error
-    except PermissionError as error:
-        raise CheckpointError(f"{shown(path)}: permission denied.") from error
-    except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
-        raise CheckpointError(f"{shown(path)}: can't be reached.") from error
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=build)
+    except RecursionError as error:
+        raise CheckpointError(f"{format_path(path)}: {what} is nested too deeply.") from error
+    except ValueError as error:
+        raise CheckpointError(
+            f"{format_path(path)}: {what} isn't valid JSON: {_summarize(error)}"
+        ) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(
+            f"{format_path(path)}: expected {what} to be a JSON object, got {type(value).__name__}."
+        )
+    return value
+
+
+def read_zip_directory(path: Path) -> list[zipfile.ZipInfo]:
+    """Return the entries of a zip archive, checked before any of them is read.
+
+    Raises:
+        CheckpointError: If it is truncated or encrypted, a name occurs twice, or entries overlap.
+    """
+    size = get_file_size(path)
+    with convert_errors(path, "a zip archive"), zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    names = Counter(entry.filename for entry in entries)
+    if len(names) != len(entries):
+        name = names.most_common(1)[0][0]
+        raise CheckpointError(f"{format_path(path)}: contains the entry {quote(name)} twice.")
+    for entry in entries:
+        if entry.header_offset + _LOCAL_HEADER + entry.compress_size > size:
+            raise CheckpointError(
+                f"{format_path(path)}: the entry {quote(entry.filename)} lies beyond the end of "
+                "the file, which is truncated or damaged."
+            )
+        if entry.flag_bits & _ENCRYPTED:
+            raise CheckpointError(f"{format_path(path)}: its entries are encrypted; decrypt it.")
+    # Entries that share their bytes are how a small archive unpacks into a huge one.
+    if sum(_LOCAL_HEADER + entry.compress_size for entry in entries) > size:
+        raise CheckpointError(f"{format_path(path)}: its entries overlap; damaged or malicious.")
+    return entries

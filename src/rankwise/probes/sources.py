@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from rankwise.checkpoints import open_weights
-from rankwise.checkpoints.nested import select
+from rankwise.checkpoints.nested import select_weights
 from rankwise.errors import TargetError
 from rankwise.probes.tensor import Weight, Weights
 
@@ -161,7 +161,7 @@ def _identity(tensor: Tensor) -> Hashable:
 
 
 def _mapping_weights(mapping: Mapping[str, object], key: str | None) -> Weights:
-    chosen = select(_with_tensors(mapping), key)
+    chosen = select_weights(_with_tensors(mapping), key)
     tensors = tuple(described(name, tensor) for name, tensor in chosen.tensors)
     return Weights("state dict", tensors, chosen.notes)
 

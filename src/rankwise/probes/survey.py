@@ -11,7 +11,7 @@ from functools import partial
 
 from torch import Tensor
 
-from rankwise.checkpoints.memory import release, trim
+from rankwise.checkpoints.memory import release_memory
 from rankwise.numerics.spectrum import Workspace, block_entries
 from rankwise.numerics.unfold import Modes
 from rankwise.probes.measure import measure, needs_measuring, unfoldings
@@ -20,8 +20,6 @@ from rankwise.probes.results import LayerMetrics
 from rankwise.probes.tensor import Weight
 
 __all__ = ["Progress", "needs", "survey"]
-
-_WORTH_TRIMMING = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,7 @@ def survey(
         locked = dataclasses.replace(weight, load=load)
         row = measure(locked, p=p, modes=modes, spectra=spectra, workspace=own.workspace)
         if mapped and loaded:
-            release(loaded[0])
-            if loaded[0].nbytes > _WORTH_TRIMMING:
-                trim()
+            release_memory(loaded[0])
         return row
 
     at = [i for i, weight in enumerate(weights) if needs_measuring(weight, modes)]
