@@ -44,7 +44,9 @@ def names(selection: Selection) -> list[str]:
     ],
 )
 def test_the_weights_are_found_under_any_name(key: str) -> None:
-    selection = select_weights({"epoch": 3, "args": {"lr": 0.1}, key: dotted(), "best": 0.9, "log": [1, 2]})
+    selection = select_weights(
+        {"epoch": 3, "args": {"lr": 0.1}, key: dotted(), "best": 0.9, "log": [1, 2]}
+    )
     assert names(selection) == ["conv.weight", "conv.bias"]
     (note,) = selection.notes
     assert f"'{key}'" in note
@@ -76,7 +78,9 @@ def test_live_weights_come_before_averaged_ones(average: str) -> None:
 
 
 def test_an_average_further_down_is_still_an_average() -> None:
-    selection = select_weights({"ema": {"module": dotted(9), "decay": torch.tensor(0.9)}, "net": dotted(2)})
+    selection = select_weights(
+        {"ema": {"module": dotted(9), "decay": torch.tensor(0.9)}, "net": dotted(2)}
+    )
     assert selection.tensors[0][1].shape == (2, 2)
     assert "'ema.module' (2 tensors)" in selection.notes[0]
 
@@ -98,7 +102,9 @@ def test_of_several_the_one_with_the_most_parameters_is_taken() -> None:
     ["optimizer", "optimizer_states", "optimizers", "optim", "optim_g", "g_optim", "Optimizer_D"],
 )
 def test_optimizers_are_left_out_by_name(name: str) -> None:
-    selection = select_weights({"model": dotted(), name: {"a.b": torch.ones(99), "c.d": torch.ones(99)}})
+    selection = select_weights(
+        {"model": dotted(), name: {"a.b": torch.ones(99), "c.d": torch.ones(99)}}
+    )
     assert names(selection) == ["conv.weight", "conv.bias"]
     assert f"'{name}'" in selection.notes[1]
     assert "2 tensors" in selection.notes[1]
@@ -244,7 +250,9 @@ def test_cycles_end() -> None:
 
 def test_the_same_part_under_two_names_is_seen_twice() -> None:
     shared = plain()
-    assert len(select_weights({"encoder": {"emb": shared}, "decoder": {"emb": shared}}).tensors) == 4
+    assert (
+        len(select_weights({"encoder": {"emb": shared}, "decoder": {"emb": shared}}).tensors) == 4
+    )
 
 
 def test_depth_ends() -> None:

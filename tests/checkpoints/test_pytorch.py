@@ -39,9 +39,7 @@ def save(request: pytest.FixtureRequest, tmp_path: Path):
 
 def test_code_is_never_run(tmp_path: Path, save) -> None:
     path = save({"w": torch.ones(2), "x": Payload(tmp_path / "pwned")})
-    with pytest.raises(
-        UnsafeFileError, match=r"'(posix|nt)\.system'.*state_dict"
-    ) as caught:
+    with pytest.raises(UnsafeFileError, match=r"'(posix|nt)\.system'.*state_dict") as caught:
         open_weights(path)
     assert not (tmp_path / "pwned").exists()
     assert str(caught.value).isprintable()
