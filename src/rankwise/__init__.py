@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rankwise.errors import (
         ArgumentError,
         CheckpointError,
-        ExchangeError,
+        DistributedError,
         MissingExtraError,
         NotFiniteError,
         ProbeMismatchError,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = [  # noqa: RUF022 - RMSGD is no constant
     "ArgumentError",
     "CheckpointError",
-    "ExchangeError",
+    "DistributedError",
     "LayerChange",
     "LayerMetrics",
     "LayerSpectrum",
@@ -95,7 +95,7 @@ _MODULES = {
     "errors": (
         "ArgumentError",
         "CheckpointError",
-        "ExchangeError",
+        "DistributedError",
         "MissingExtraError",
         "NotFiniteError",
         "ProbeMismatchError",

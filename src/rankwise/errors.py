@@ -6,7 +6,7 @@ RankwiseError
 │   └── UnsafeFileError      reading it would run code, or leave its folder
 ├── ConfigError              an option of a run or a study that is unknown or out of its range
 ├── DataError                a data set that is missing or can't be read
-├── ExchangeError            another process did not answer
+├── DistributedError         another process did not answer
 ├── MissingExtraError        an optional package is needed for this
 ├── NotFiniteError           a matrix with NaN or infinity in it
 ├── ProbeMismatchError       two probes that have nothing to compare
@@ -20,7 +20,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
-    "ExchangeError",
+    "DistributedError",
     "MissingExtraError",
     "NotFiniteError",
     "ProbeMismatchError",
@@ -86,12 +86,12 @@ class DataError(RankwiseError):
     """A data set is missing or broken; the message says where to put it or what is wrong."""
 
 
-class ExchangeError(RankwiseError, RuntimeError):
+class DistributedError(RankwiseError, RuntimeError):
     """Another process of a distributed run did not take part in sharing the probe's results.
 
     Example:
         >>> import rankwise
-        >>> issubclass(rankwise.ExchangeError, RuntimeError)
+        >>> issubclass(rankwise.DistributedError, RuntimeError)
         True
     """
 

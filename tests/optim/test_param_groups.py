@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rankwise.errors import ArgumentError
-from rankwise.optim.param_groups import layer_groups, layers_of, split_group, weights_in
+from rankwise.optim.param_groups import layer_groups, list_layers, select_weights, split_group
 
 
 def block():
@@ -188,18 +188,18 @@ def test_torch_optimizers_take_the_groups():
     assert [group["lr"] for group in optimizer.param_groups] == [1e-3] * 2
 
 
-def test_layers_of_groups():
+def test_list_layers_groups():
     groups = [{"layer": "a"}, {"layer": "b"}, {"layer": "a"}, {}]
-    assert layers_of(groups) == {"a": [0, 2], "b": [1], "group3": [3]}
+    assert list_layers(groups) == {"a": [0, 2], "b": [1], "group3": [3]}
 
 
 def test_only_weights_are_probed_and_filters_match_names_and_kinds():
     groups = layer_groups(block())
-    both = [name for group in groups for name, _ in weights_in(group, None, None)]
+    both = [name for group in groups for name, _ in select_weights(group, None, None)]
     assert both == ["0.weight", "3.weight"]
 
     def chosen(include=None, exclude=None):
-        return [name for group in groups for name, _ in weights_in(group, include, exclude)]
+        return [name for group in groups for name, _ in select_weights(group, include, exclude)]
 
     assert chosen(include=["linear"]) == ["3.weight"]
     assert chosen(exclude=["3.*"]) == ["0.weight"]
@@ -208,6 +208,6 @@ def test_only_weights_are_probed_and_filters_match_names_and_kinds():
 
 def test_weights_of_an_unnamed_group_have_the_layers_name():
     (group,) = split([torch.ones(2, 2), torch.ones(2)])
-    assert [name for name, _ in weights_in(group, None, None)] == ["layer0"]
+    assert [name for name, _ in select_weights(group, None, None)] == ["layer0"]
     several = {"params": [torch.ones(2, 2), torch.ones(3, 3)], "name": "two"}
-    assert [name for name, _ in weights_in(several, None, None)] == ["two[0]", "two[1]"]
+    assert [name for name, _ in select_weights(several, None, None)] == ["two[0]", "two[1]"]

@@ -7,14 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rankwise
-from rankwise.optim.rates import Rule, State, Unread, next_states
+from rankwise.optim import rates
+from rankwise.optim.rates import Reading, Rule, State
 
 PAPER = Rule(beta=0.98, zeta=1.0, floor=1e-4)
-RELEASED = Rule(beta=0.8, zeta=1.0, floor=0.0, variant="released")
+IDLE, FAILED, NO_WEIGHT = "idle", "failed", "no weight"
 
 
-def after(state, reading, rule=PAPER):
-    return next_states([state], [reading], [rule])[0]
+def row(status, stable_rank=None):
+    return rankwise.LayerMetrics(
+        "w", "linear", (4, 4), "float32", 16, rankwise.Status(status), stable_rank=stable_rank
+    )
+
+
+def read(index, state, given):
+    """A layer of one group whose stable rank, or what is special about it, is given."""
+    kinds = {IDLE: row("filtered"), FAILED: row("not finite"), NO_WEIGHT: row("too small")}
+    metrics = (kinds.get(given) or row("probed", given),)
+    return Reading(str(index), (index,), given != IDLE, state.stable_rank, metrics)
+
+
+def next_states(states, given, rules):
+    readings = [read(i, *pair) for i, pair in enumerate(zip(states, given, strict=True))]
+    return rates.next_states(states, readings, rules)
+
+
+def after(state, given, rule=PAPER):
+    return next_states([state], [given], [rule])[0]
 
 
 def test_the_paper_s_rule():
@@ -43,12 +62,12 @@ def test_an_unknown_start_is_no_gain():
 
 def test_a_layer_that_took_no_step_stays_as_it_is():
     state = State(0.03, 0.02, 0.3, epoch=4)
-    assert after(state, Unread.IDLE) == state
+    assert after(state, IDLE) == state
 
 
 def test_a_layer_that_could_not_be_measured_stays_as_it_is():
     state = State(0.03, 0.02, 0.3, epoch=4)
-    assert after(state, Unread.FAILED) == state
+    assert after(state, FAILED) == state
 
 
 def test_a_layer_with_rate_zero_stays_frozen():
@@ -57,14 +76,27 @@ def test_a_layer_with_rate_zero_stays_frozen():
 
 def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others():
     states = [State(0.1, 0.1, 0.0), State(0.2, 0.2, 0.0), State(0.5, 0.5)]
-    new = next_states(states, [0.1, 0.0, Unread.UNPROBED], [PAPER] * 3)
+    new = next_states(states, [0.1, 0.0, NO_WEIGHT], [PAPER] * 3)
     mean = ((0.098 + 0.1) / 0.1 + 0.98) / 2
     assert new[2].rate == pytest.approx(0.5 * mean)
 
 
 def test_a_layer_without_weight_keeps_its_rate_where_nothing_is_probed():
     states = [State(0.1, 0.07), State(0.1, 0.07)]
-    assert next_states(states, [Unread.UNPROBED, Unread.FAILED], [PAPER] * 2) == states
+    assert next_states(states, [NO_WEIGHT, FAILED], [PAPER] * 2) == states
+
+
+def test_the_groups_of_a_layer_share_its_rank_and_have_rates_in_proportion():
+    states = [State(0.3, 0.3), State(0.1, 0.1, stable_rank=0.1, epoch=3, stepped=True)]
+    reading = Reading("both", (1, 0), previous=0.1, metrics=(row("probed", 0.2),))
+    bias, weight = rates.next_states(states, [reading], [PAPER] * 2)
+    assert weight == State(0.1, 0.98 * 0.1 + (0.2 - 0.1), 0.2, epoch=4)
+    assert bias == State(0.3, pytest.approx(3 * weight.rate), 0.2, epoch=4)
+
+
+def test_a_layer_with_several_weights_has_their_mean_stable_rank():
+    metrics = (row("probed", 0.2), row("too small"), row("probed", 0.5))
+    assert Reading("two", (0,), metrics=metrics).stable_rank == pytest.approx(0.35)
 
 
 def test_states_are_not_changed():
@@ -138,7 +170,7 @@ class TestAnnealed:
     def test_a_layer_that_waits_anneals_with_the_others(self):
         moving, idle = State(0.1, 0.1, 0.3), State(0.1, 0.1, 0.3)
         for _ in range(5):
-            moving, idle = next_states([moving, idle], [0.3, Unread.IDLE], [self.RULE] * 2)
+            moving, idle = next_states([moving, idle], [0.3, IDLE], [self.RULE] * 2)
         assert idle.rate == pytest.approx(moving.rate)
         assert idle.stable_rank == 0.3
 
@@ -150,19 +182,8 @@ class TestAnnealed:
 
     def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others(self):
         states = [State(0.1, 0.1, 0.0), State(0.5, 0.5)]
-        new = next_states(states, [0.1, Unread.UNPROBED], [self.RULE] * 2)
+        new = next_states(states, [0.1, NO_WEIGHT], [self.RULE] * 2)
         assert new[1].rate == pytest.approx(5 * new[0].rate)
-
-
-class TestRelativeGain:
-    RULE = Rule(beta=0.5, zeta=2.0, floor=1e-6, gain="relative")
-
-    @pytest.mark.parametrize(
-        ("before", "now", "share"), [(0.1, 0.2, 0.5), (0.2, 0.1, -0.5), (0.0, 1e-6, 1), (0, 0, 0)]
-    )
-    def test_a_gain_counts_by_its_share_of_the_larger_rank(self, before, now, share):
-        rate = after(State(0.1, 0.1, before), now, self.RULE).rate
-        assert rate == pytest.approx(0.5 * 0.1 + 2.0 * 0.03 * share)
 
 
 class TestBetaFor:
@@ -187,37 +208,3 @@ class TestBetaFor:
     def test_no_epochs_are_refused(self, epochs):
         with pytest.raises(rankwise.ArgumentError, match="epochs"):
             rankwise.beta_for(epochs)
-
-
-class TestReleased:
-    def test_the_first_epoch_adds_the_first_rate(self):
-        assert after(State(0.1, 0.1, 0.0), 0.4, RELEASED).rate == pytest.approx(1.8 * 0.1)
-
-    def test_an_empty_layer_is_held_at_the_first_rate(self):
-        state = after(State(0.1, 0.1, 0.0), 0.0, RELEASED)
-        for _ in range(3):
-            state = after(state, 0.0, RELEASED)
-            assert state.rate == pytest.approx(0.1)
-            assert state.asleep
-
-    def test_a_layer_that_wakes_follows_its_gain(self):
-        state = after(State(0.1, 0.1, 0.0), 0.0, RELEASED)
-        state = after(state, 0.25, RELEASED)
-        assert (state.rate, state.asleep) == (pytest.approx(0.8 * 0.18 + 0.25), False)
-        assert after(state, 0.25, RELEASED).rate == pytest.approx(0.8 * (0.8 * 0.18 + 0.25))
-
-    def test_rates_may_fall_to_zero(self):
-        state = State(0.1, 0.1, 0.5, epoch=3, asleep=False)
-        assert after(state, 0.0, RELEASED).rate == 0.0
-
-    def test_the_layer_after_one_that_wakes_is_passed_over_for_an_epoch(self):
-        states = [State(0.1, 0.1, 0.0, epoch=2)] * 3
-        new = next_states(states, [0.3, 0.0, 0.0], [RELEASED] * 3)
-        assert [state.rate for state in new] == pytest.approx([0.38, 0.08, 0.1])
-        assert [state.asleep for state in new] == [False, True, True]
-
-    def test_a_layer_that_is_not_probed_follows_the_one_before(self):
-        states = [State(0.1, 0.1), State(0.1, 0.1, 0.0), State(0.1, 0.1)]
-        readings = [Unread.UNPROBED, 0.0, Unread.UNPROBED]
-        rates = [state.rate for state in next_states(states, readings, [RELEASED] * 3)]
-        assert rates == [0.1, pytest.approx(0.18), pytest.approx(0.18)]

@@ -1,4 +1,4 @@
-"""variant="released" beside the real package rmsgd 1.0.2, for 25 epochs.
+"""The package rmsgd 1.0.2 beside what docs/deviations.md says it does, as tests/reference has it.
 
 Weights are noise of variance 1 and, where a layer is awake, structure that stands well out of it:
 close to the noise's edge, or at other scales, the package's search for σ² misses the minimum, and
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import rankwise
+from tests.reference.released import Released
 
 EPOCHS = 25
 SAME = 1e-5
@@ -31,7 +31,6 @@ SHAPES = {
     "linear": [(20, 40), (20,)],
     "linear, more rows than columns": [(64, 20), (64,)],
 }
-INCLUDE = {False: None, True: ("conv2d", "linear")}
 
 
 def test_it_is_the_pinned_version():
@@ -55,20 +54,19 @@ def structure(shape, rank=3):
 class Pair:
     """The same parameters twice, one copy for each optimizer."""
 
-    def __init__(self, params, *, linear=False, nets=None, **options):
+    def __init__(self, params, *, nets=None, **options):
         copies = [[p.clone().requires_grad_() for p in params] for _ in range(2)]
         self.ours, self.theirs = [list(n.parameters()) for n in nets] if nets else copies
-        include = INCLUDE[linear]
         options = {"lr": 0.03, "beta": 0.8, "momentum": 0.0, **options}
-        self.rankwise = rankwise.RMSGD(self.ours, variant="released", include=include, **options)
-        self.released = rmsgd.RMSGD(self.theirs, linear=linear, **options)
+        self.reference = Released(self.ours, **options)
+        self.package = rmsgd.RMSGD(self.theirs, **options)
 
     def step(self, gradient):
         """A step of both; `gradient(index, parameter)`, for each its own copy."""
-        for params, optimizer in ((self.ours, self.rankwise), (self.theirs, self.released)):
-            for index, param in enumerate(params):
-                param.grad = gradient(index, param.detach()).clone()
-            optimizer.step()
+        self.reference.step([gradient(i, p.detach()) for i, p in enumerate(self.ours)])
+        for index, param in enumerate(self.theirs):
+            param.grad = gradient(index, param.detach()).clone()
+        self.package.step()
 
     def set_weight(self, index, weight):
         for params in (self.ours, self.theirs):
@@ -76,10 +74,9 @@ class Pair:
 
     def end_epoch(self):
         """Ends an epoch of both and returns the rates, parameter by parameter."""
-        self.rankwise.epoch_step()
-        self.released.epoch_step()
-        rates = {id(p): g["lr"] for g in self.rankwise.param_groups for p in g["params"]}
-        return np.array([rates[id(p)] for p in self.ours]), self.released.lr_vector.copy()
+        self.reference.epoch_step()
+        self.package.epoch_step()
+        return self.reference.rates.copy(), self.package.lr_vector.copy()
 
 
 def start():
@@ -93,10 +90,9 @@ def assert_same_rates(pair, seen):
 
 
 @pytest.mark.parametrize("linear", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_same_rates_for_the_same_weights(linear, seed):
+def test_same_rates_for_the_same_weights(linear):
     """Each layer is empty at first, wakes at an epoch of its own, grows, shrinks, and empties."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     noise = start()
     marks = [structure(w.shape) if w.ndim >= 2 else torch.ones(w.shape) for w in noise]
     wakes = torch.randint(1, 8, (len(noise),)).tolist()
@@ -105,7 +101,7 @@ def test_same_rates_for_the_same_weights(linear, seed):
     for epoch in range(EPOCHS):
         pair.step(lambda _, param: torch.zeros_like(param))
         for index, (weight, mark) in enumerate(zip(noise, marks, strict=True)):
-            if pair.released.lr_vector[index] > 0 and epoch >= wakes[index]:  # else it can't move
+            if pair.package.lr_vector[index] > 0 and epoch >= wakes[index]:  # else it can't move
                 pair.set_weight(index, weight + strengths[epoch - wakes[index]] * mark)
         assert_same_rates(pair, seen)
     layers = 9 if linear else 7
@@ -113,12 +109,12 @@ def test_same_rates_for_the_same_weights(linear, seed):
     assert (np.array(seen) == 0).any()
 
 
-@pytest.mark.parametrize("waking", [(1, 2), (1, 2, 3), (0, 1, 3), (1, 3)])
+@pytest.mark.parametrize("waking", [(1, 2, 3), (0, 1, 3)])
 def test_of_layers_that_wake_together_every_second_one_is_passed_over(waking):
     """The package takes waking layers out of a list that it is walking through."""
     noise = [torch.randn(16, 12, 3, 3) for _ in range(5)]
     pair, seen = Pair(noise), []
-    for epoch in range(EPOCHS):
+    for epoch in range(8):
         pair.step(lambda _, param: torch.zeros_like(param))
         if epoch == 2:
             for index in waking:
@@ -129,8 +125,6 @@ def test_of_layers_that_wake_together_every_second_one_is_passed_over(waking):
 
 
 OPTIONS = [
-    {},
-    {"momentum": 0.9},
     {"momentum": 0.9, "weight_decay": 0.01},
     {"momentum": 0.5, "dampening": 0.1, "beta": 0.9},
     {"momentum": 0.5, "nesterov": True, "weight_decay": 0.01},
@@ -184,44 +178,26 @@ def test_same_rates_when_training_a_network(linear):
     nets = network(), network()
     nets[1].load_state_dict(nets[0].state_dict())
     pair = Pair((), linear=linear, lr=3.0, momentum=0.9, weight_decay=1e-4, nets=nets)
-    pictures, labels, seen = torch.randn(40, 12, 6, 6), torch.arange(40) % 20, []
-    for _ in range(EPOCHS):
-        for net, optimizer in zip(nets, (pair.rankwise, pair.released), strict=True):
-            for part in (slice(20), slice(20, 40)):
-                optimizer.zero_grad()
-                cross_entropy(net(pictures[part]) / 30, labels[part]).backward()
-                optimizer.step()
+    images, labels, seen = torch.randn(40, 12, 6, 6), torch.arange(40) % 20, []
+    for _ in range(12):
+        for part in (slice(20), slice(20, 40)):
+            for net in nets:
+                net.zero_grad()
+                cross_entropy(net(images[part]) / 30, labels[part]).backward()
+            pair.reference.step([param.grad for param in pair.ours])
+            pair.package.step()
         assert_same_rates(pair, seen)
     assert len({tuple(rates) for rates in np.transpose(seen)}) == (5 if linear else 4)
 
 
-def test_step_lr_does_what_step_size_and_gamma_did():
+def test_step_size_and_gamma_lower_rates_and_the_weight_of_gains():
     weight, mark = torch.randn(16, 12, 3, 3), structure((16, 12, 3, 3))
-    pair, rates = Pair([weight + 2 * mark]), []
-    released = rmsgd.RMSGD(pair.theirs, lr=0.03, step_size=5, gamma=0.5)
-    scheduler = torch.optim.lr_scheduler.StepLR(pair.rankwise, step_size=5, gamma=0.5)
-    for epoch in range(EPOCHS):
+    pair, seen = Pair([weight + 2 * mark], step_size=5, gamma=0.5), []
+    for epoch in range(12):
         pair.step(lambda _, param: torch.zeros_like(param))
         pair.set_weight(0, weight + (2 + epoch / 4) * mark)
-        pair.rankwise.epoch_step()
-        released.epoch_step()
-        if epoch > 0:  # the package's first epoch has the number 0
-            scheduler.step()
-        rates.append(released.lr_vector[0])
-        assert pair.rankwise.param_groups[0]["lr"] == pytest.approx(rates[-1], abs=SAME)
-    assert 0 < rates[5] < 0.5 * rates[4]
-
-
-def test_without_zeta_rates_only_decay():
-    pair = Pair([torch.randn(16, 12, 3, 3) + 2 * structure((16, 12, 3, 3))])
-    optimizer = rankwise.RMSGD(pair.ours, lr=0.03, beta=0.8, zeta=0, variant="released")
-    pair.rankwise = optimizer
-    rates = []
-    for _ in range(3):
-        pair.step(lambda _, param: torch.zeros_like(param))
-        optimizer.epoch_step()
-        rates += optimizer.rates().values()
-    assert rates == pytest.approx([1.8 * 0.03, 0.8 * 1.8 * 0.03, 0.8**2 * 1.8 * 0.03])
+        assert_same_rates(pair, seen)
+    assert 0 < seen[5] < 0.5 * seen[4]
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -229,11 +205,7 @@ def test_a_single_row_counts_as_empty(linear):
     """It is held at the first rate; a layer that is not probed follows the one before."""
     torch.manual_seed(0)
     shapes = [(16, 12, 3, 3), (1, 16, 1, 1), (1,), (1, 20)]
-    pair = Pair([torch.randn(shape) for shape in shapes], linear=linear)
+    pair, seen = Pair([torch.randn(shape) for shape in shapes], linear=linear), []
     for _ in range(4):
         pair.step(lambda index, param: torch.zeros_like(param))
-        for optimizer in (pair.rankwise, pair.released):
-            optimizer.epoch_step()
-        groups = pair.rankwise.param_groups
-        ours = [group["lr"] for group in groups for _ in group["params"]]
-        np.testing.assert_allclose(ours, pair.released.lr_vector, rtol=0, atol=SAME)
+        assert_same_rates(pair, seen)

@@ -34,8 +34,6 @@ OWN = {
     "no momentum": {"momentum": 0},
     "no momentum, weight_decay, maximize": {"momentum": 0, "weight_decay": 0.1, "maximize": True},
     "nesterov without weight_decay": {"nesterov": True},
-    "released": {"variant": "released", "weight_decay": 0.1},
-    "released nesterov": {"variant": "released", "nesterov": True},
 }
 OPTIONS = {**{i.desc: i.kwargs for i in SGD.optim_inputs_func("cpu")}, **OWN}
 LOOP = {"foreach": False, "fused": False}
@@ -644,8 +642,6 @@ DIFFERENTIABLE = [
     {"momentum": 0.0, "weight_decay": 0.3, "maximize": True},
     {"nesterov": True, "weight_decay": 0.3},
     {"dampening": 0.5},
-    {"variant": "released", "weight_decay": 0.3},
-    {"variant": "released", "nesterov": True, "weight_decay": 0.3},
 ]
 
 
@@ -683,7 +679,7 @@ def test_the_loss_can_be_differentiated_by_the_rate():
     assert optimizer.rates() == {"layer0": pytest.approx(0.1)}
 
 
-@pytest.mark.parametrize("desc", ["nesterov", "dampening", "no momentum", "released"])
+@pytest.mark.parametrize("desc", ["nesterov", "dampening", "no momentum"])
 def test_compiled_steps_do_what_eager_ones_do(desc):
     torch._dynamo.reset()
     runs = []

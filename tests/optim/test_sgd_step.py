@@ -5,39 +5,36 @@ import torch
 from torch.nn import Parameter
 
 from rankwise import RMSGD
-from rankwise.optim.sgd_step import Batch, Step, Way, take
+from rankwise.optim.sgd_step import Hyperparameters, Implementation, Update, apply_updates
 
 WAYS = [{}, {"foreach": False}, {"foreach": True}, {"fused": True}]
 ways = pytest.mark.parametrize("way", WAYS, ids=["fastest", "loop", "foreach", "fused"])
 RATES = (0.1, 0.01, 0.2, 0.0, 1e-10, 0.1)
 
 
-def steps_by_hand(weight, grads, *, inside, nesterov=False, decay=0.0, momentum=0.9):
-    """The two forms, as the paper and torch.optim.SGD write them."""
+def steps_by_hand(weight, grads, *, nesterov=False, decay=0.0, momentum=0.9):
+    """The step as the paper writes it."""
     weight, velocity = weight.double(), torch.zeros_like(weight.double())
     for rate, grad in zip(RATES, grads.double(), strict=True):
-        pull = grad + decay * weight
-        velocity = momentum * velocity + (rate * pull if inside else pull)
-        outer = 1.0 if inside else rate
-        ahead = rate * pull + outer * momentum * velocity
-        weight = weight - (ahead if nesterov else outer * velocity)
+        change = rate * (grad + decay * weight)
+        velocity = momentum * velocity - change
+        weight = weight + (momentum * velocity - change if nesterov else velocity)
     return weight
 
 
 @ways
-@pytest.mark.parametrize("variant", ["paper", "released"])
 @pytest.mark.parametrize("more", [{}, {"nesterov": True}, {"weight_decay": 0.1}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_rate_is_inside_the_velocity_only_in_the_papers_form(way, variant, more, dtype):
+def test_the_rate_is_inside_the_velocity(way, more, dtype):
     start, grads = torch.randn(7, 5).to(dtype), torch.randn(len(RATES), 7, 5).to(dtype)
     param = Parameter(start.clone())
-    optimizer = RMSGD([param], variant=variant, **more, **way)
+    optimizer = RMSGD([param], **more, **way)
     for rate, grad in zip(RATES, grads, strict=True):
         optimizer.param_groups[0]["lr"] = rate
         param.grad = grad
         optimizer.step()
     options = {"nesterov": more.get("nesterov", False), "decay": more.get("weight_decay", 0.0)}
-    expected = steps_by_hand(start, grads, inside=variant == "paper", **options)
+    expected = steps_by_hand(start, grads, **options)
     torch.testing.assert_close(param.detach(), expected.to(dtype))
 
 
@@ -125,23 +122,22 @@ def test_a_gradient_with_a_graph_behind_it_can_be_used(way):
     param.grad = None  # else parameter and graph keep each other alive
 
 
-def batch(rate, way, tensors, **more):
-    given = {"momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False}
-    step = Step(rate, maximize=False, inside=True, scale=1.0, **{**given, **more})
-    return Batch(step, way, *([t.clone() for t in tensors[i::3]] for i in range(3)))
+def make_update(rate, implementation, tensors):
+    options = Hyperparameters(rate, 0.9, 0.0, 0.0, nesterov=False, maximize=False, scale=1.0)
+    return Update(options, implementation, *([t.clone() for t in tensors[i::3]] for i in range(3)))
 
 
-@pytest.mark.parametrize("way", Way)
-def test_batches_are_taken_each_at_its_own_rate(way):
+@pytest.mark.parametrize("implementation", Implementation)
+def test_updates_have_their_own_rates(implementation):
     tensors = torch.randn(6, 4, 3).unbind()
-    batches = [batch(rate, way, tensors) for rate in (0.1, 0.1, 0.2, 0.1)]
-    taken = [(b.step.rate, list(b.params)) for b in batches]
+    updates = [make_update(rate, implementation, tensors) for rate in (0.1, 0.1, 0.2, 0.1)]
+    params_by_rate = [(update.options.rate, list(update.params)) for update in updates]
     starts = [tensors[0].clone(), tensors[3].clone()]
-    take(iter(batches))
-    for rate, params in taken:
-        pulls = [0.9 * tensors[i + 2] + rate * tensors[i + 1] for i in (0, 3)]
-        for param, start, pull in zip(params, starts, pulls, strict=True):
-            torch.testing.assert_close(param, start - pull)
+    apply_updates(iter(updates))
+    for rate, params in params_by_rate:
+        changes = [0.9 * tensors[i + 2] + rate * tensors[i + 1] for i in (0, 3)]
+        for param, start, change in zip(params, starts, changes, strict=True):
+            torch.testing.assert_close(param, start - change)
 
 
 def test_layers_that_move_alike_are_handed_to_one_kernel(monkeypatch):

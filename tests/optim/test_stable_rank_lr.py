@@ -91,7 +91,7 @@ def test_it_is_rmsgd_s_rule_where_the_first_rate_is_the_reference():
     assert list(rmsgd.rates().values()) == pytest.approx(list(scheduler.rates().values()), rel=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"gain": "relative"}, {"variant": "annealed"}, {"p": 1.0}])
+@pytest.mark.parametrize("options", [{"variant": "annealed"}, {"p": 1.0}])
 def test_it_has_rmsgd_s_variants(options):
     net, *data = task()
     twin = copy.deepcopy(net)
@@ -398,7 +398,6 @@ def test_a_layer_that_is_not_finite_keeps_its_rate_and_is_named():
         ({"reference": 0.0}, "reference > 0"),
         ({"variant": "released"}, "'paper' or 'annealed', got 'released'"),
         ({"variant": "annealed"}, "epochs for variant"),
-        ({"gain": "other"}, "'absolute' or 'relative'"),
         ({"epochs": 0}, "epochs of 1 or more"),
         ({"p": -1.0}, "p > 0"),
         ({"steps_per_epoch": 0}, "steps_per_epoch of 1 or more"),

@@ -10,8 +10,8 @@ import numpy as np
 
 from rankwise.errors import MissingExtraError, TargetError
 from rankwise.integrations.figures import Source, unwrapped
-from rankwise.optim.group_state import rate_of
-from rankwise.optim.param_groups import weights_in
+from rankwise.optim.group_state import get_rate
+from rankwise.optim.param_groups import select_weights
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.probes.probe_result import Probe
 from rankwise.probes.results import Status
@@ -192,9 +192,9 @@ def _rates(source: Source) -> dict[str, float]:
     """Each weight's rate, by the name that the probe knows it by."""
     optimizer = source if isinstance(source, RMSGD) else source.optimizer
     return {
-        name: rate_of(group)
+        name: get_rate(group)
         for group in optimizer.param_groups
-        for name, _ in weights_in(group, None, None)
+        for name, _ in select_weights(group, None, None)
     }
 
 

@@ -213,7 +213,12 @@ def job_for(config: Config, fabric: Fabric, budget: Budget) -> Job:
 
 def _rule(config: Config) -> dict[str, Any]:
     """What else RMSGD's rule is given; empty for optimizers without one."""
-    names = {"rule": "variant", "zeta": "zeta", "floor": "floor", "gain": "gain", "p": "p"}
+    if config.rule == "released" or config.gain == "relative":
+        raise ConfigError(
+            "Expected rule paper or annealed and absolute gains: the released rule and relative "
+            "gains are no longer part of RMSGD."
+        )
+    names = {"rule": "variant", "zeta": "zeta", "floor": "floor", "p": "p"}
     given = {theirs: getattr(config, ours) for ours, theirs in names.items()}
     if config.rule == "annealed":
         given["epochs"] = config.epochs

@@ -1,71 +1,249 @@
-"""What the processes of a distributed run tell each other: small plain data, never pickled."""
+"""Processes that train together: what they send each other, and which of them measures a layer."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from rankwise.errors import ExchangeError
+from rankwise.errors import DistributedError
+from rankwise.optim.rates import Reading
+from rankwise.probes.measure import needs_measuring
+from rankwise.probes.sources import described
+from rankwise.probes.survey import needs
+from rankwise.probes.tensor import Weight
 
-__all__ = ["anyone", "everyone_tells", "expecting_answers", "process_count", "process_number"]
+__all__ = [
+    "NamedTensors",
+    "all_gather_json",
+    "any_process",
+    "assign_layers",
+    "explain_errors",
+    "get_rank",
+    "get_world_size",
+]
+
+NamedTensors = Sequence[tuple[str, Tensor]]
+Announcements = Sequence[dict[str, Any]]  # by process; what it has of each layer, by name
+
+# Replicas whose weights differ by rounding errors still count as replicas.
+_DRIFT = 1e-5
+# A weight's fingerprint: sums, computed block by block, and a few of its entries.
+_BLOCK = 1 << 20
+_ENTRIES = 8
 
 
-def process_count() -> int:
-    """How many processes train together; 1 where nothing is distributed."""
+def get_world_size() -> int:
+    """Return the number of processes that train together; 1 where nothing is distributed."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def process_number() -> int:
-    """Which of them this one is."""
-    return dist.get_rank() if process_count() > 1 else 0
+def get_rank() -> int:
+    """Return the number of this process."""
+    return dist.get_rank() if get_world_size() > 1 else 0
 
 
-def anyone(here: bool, *, share: bool) -> bool:
-    """Whether something is true here or, where processes share, on any of them."""
-    return any(everyone_tells(here)) if share and process_count() > 1 else here
+def any_process(condition: bool, *, share: bool) -> bool:
+    """Return whether a condition holds here or, where processes share, on any of them."""
+    return any(all_gather_json(condition)) if share and get_world_size() > 1 else condition
 
 
-def everyone_tells(said: object) -> list[Any]:
-    """Sends plain data to all processes and returns what each of them sent, by its number.
+def all_gather_json(data: object) -> list[Any]:
+    """Send plain data to all processes and return what each of them sent, by rank.
+
+    It travels as JSON; nothing is pickled.
 
     Raises:
-        ExchangeError: If a process died or did not answer within the process group's timeout.
+        DistributedError: If a process died or did not answer within the process group's timeout.
     """
-    text = bytearray(json.dumps(said).encode())
-    payload = torch.frombuffer(text, dtype=torch.uint8).to(_device())
-    with expecting_answers():
-        sizes = [int(size) for size in _gathered(torch.tensor([len(text)], device=payload.device))]
+    text = bytearray(json.dumps(data).encode())
+    payload = torch.frombuffer(text, dtype=torch.uint8).to(_communication_device())
+    with explain_errors():
+        sizes = [int(n) for n in _all_gather(torch.tensor([len(text)], device=payload.device))]
         padded = payload.new_zeros(max(sizes))
         padded[: len(text)] = payload
-        texts = [gathered.cpu().numpy().tobytes() for gathered in _gathered(padded)]
+        texts = [tensor.cpu().numpy().tobytes() for tensor in _all_gather(padded)]
     return [json.loads(text[:size]) for text, size in zip(texts, sizes, strict=True)]
 
 
 @contextlib.contextmanager
-def expecting_answers() -> Iterator[None]:
-    """Says in plain words what it means if other processes do not take part."""
+def explain_errors() -> Iterator[None]:
+    """Raise a DistributedError where other processes do not take part in a communication."""
     try:
         yield
-    except RuntimeError as error:  # all of torch.distributed's errors are
-        raise ExchangeError(
+    except RuntimeError as error:  # the base of all errors of torch.distributed
+        raise DistributedError(
             "The processes could not exchange their layers' stable ranks. Has one of them died, or "
             f"not called epoch_step()? ({' '.join(str(error).split())})"
         ) from error
 
 
-def _gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
-    everything = [torch.empty_like(tensor) for _ in range(process_count())]
-    dist.all_gather(everything, tensor)
-    return everything
+def _all_gather(tensor: Tensor) -> list[Tensor]:
+    tensors = [torch.empty_like(tensor) for _ in range(get_world_size())]
+    dist.all_gather(tensors, tensor)
+    return tensors
 
 
-def _device() -> torch.device:
-    """Where the default process group can send from; the CPU, if it can."""
+def _communication_device() -> torch.device:
+    """Return a device that the default process group can send from; the CPU, if it can."""
     pairs = str(dist.get_backend_config()).split(",")  # as in "cpu:gloo,cuda:nccl"
     devices = [pair.partition(":")[0] for pair in pairs]
     return torch.device("cpu" if "cpu" in devices else devices[0])
+
+
+class _Team(NamedTuple):
+    """Processes that train a layer together.
+
+    Attributes:
+        layer: The name of the layer.
+        holders: Those that hold its weights, all the same ones.
+        others: Those that hold only vectors of it.
+        owner: The one that measures it; None where there is nothing to measure.
+    """
+
+    layer: str
+    holders: list[int]
+    others: list[int]
+    owner: int | None = None
+
+    @property
+    def members(self) -> list[int]:
+        return [*self.holders, *self.others]
+
+    def has_stepped(self, announcements: Announcements) -> bool:
+        return any(announcements[rank][self.layer]["stepped"] for rank in self.members)
+
+
+def assign_layers(
+    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors]
+) -> list[tuple[Reading, int | None]]:
+    """Agree with the other processes on who measures each layer.
+
+    All processes must call this.
+
+    Args:
+        readings: What this process knows of each layer; not measured yet.
+        tensors: The weights to measure that it holds of each layer.
+
+    Returns:
+        What all of them know of each layer, and the rank of the one that measures it; None where
+        there is nothing to measure.
+    """
+    announcements = all_gather_json({r.layer: _announce(r, tensors[r.layer]) for r in readings})
+    here = get_rank()
+    teams = {team.layer: team for team in _form_teams(announcements) if here in team.members}
+    assigned = []
+    for reading in readings:
+        team = teams[reading.layer]
+        known = reading._replace(stepped=team.has_stepped(announcements))
+        if team.owner is not None:
+            known = known._replace(previous=announcements[team.owner][reading.layer]["previous"])
+        assigned.append((known, team.owner))
+    return assigned
+
+
+def _announce(reading: Reading, tensors: NamedTensors) -> dict[str, Any]:
+    """Describe a layer: what tells replicas from different weights, the cost, and what is known."""
+    weights = [described(*named) for named in tensors]
+    cost = sum(needs(weight, "both")[0] for weight in weights if needs_measuring(weight, "both"))
+    pairs = zip(weights, tensors, strict=True)
+    return {
+        "weights": [_fingerprint(weight, tensor) for weight, (_, tensor) in pairs],
+        "cost": cost,
+        "previous": reading.previous,
+        "stepped": reading.stepped,
+    }
+
+
+def _fingerprint(weight: Weight, tensor: Tensor) -> list[Any]:
+    """Return the type and shape of a weight, and a few numbers where its values matter."""
+    layout: list[Any] = [*weight.shape, str(weight.dtype)]
+    if weight.alone:  # one tensor in pieces, which these processes hold together
+        sharded: Any = tensor
+        return [[*layout, *sharded.device_mesh.mesh.flatten().tolist()], []]
+    return [layout, _sample(weight) if needs_measuring(weight, "both") else []]
+
+
+@torch.no_grad()
+def _sample(weight: Weight) -> list[float]:
+    """Return the sum of squares, the sum, and some entries.
+
+    The sum alone would not do: training leaves it unchanged in the layer before a softmax.
+    """
+    try:
+        flat = weight.load().reshape(-1)
+        blocks = (block.double() for block in torch.split(flat, _BLOCK))
+        sums = torch.stack([torch.stack((block.dot(block), block.sum())) for block in blocks])
+        entries = flat[:: max(1, len(flat) // _ENTRIES)].double()
+        return [*sums.sum(0).tolist(), *entries.tolist()]
+    except (RuntimeError, TypeError):  # an unreadable subclass: the measurement reports it
+        return []
+
+
+def _form_teams(announcements: Announcements) -> list[_Team]:
+    """Assign an owner to every layer: the most costly first, each to its least busy holder."""
+
+    def cost(team: _Team) -> float:
+        costs = (announcements[rank][team.layer]["cost"] for rank in team.holders[:1])
+        return sum(costs) * team.has_stepped(announcements)
+
+    layers = dict.fromkeys(layer for announced in announcements for layer in announced)
+    teams = [team for layer in layers for team in _find_teams(layer, announcements)]
+    load = [0.0] * len(announcements)
+    owned = []
+    for team in sorted(teams, key=lambda team: (-cost(team), team.layer)):
+        owner = min(team.holders, key=lambda rank: (load[rank], rank), default=None)
+        if owner is not None:
+            load[owner] += cost(team)
+        owned.append(team._replace(owner=owner))
+    return owned
+
+
+def _find_teams(layer: str, announcements: Announcements) -> list[_Team]:
+    """Group the processes that have a layer by its weights: replicas, or different networks."""
+    replicas: list[list[int]] = []
+    others: list[int] = []
+    for rank, announced in enumerate(announcements):
+        weights = announced.get(layer, {}).get("weights")
+        if weights:
+            same = (
+                r for r in replicas if _are_same(announcements[r[0]][layer]["weights"], weights)
+            )
+            group = next(same, None)
+            replicas.append([rank]) if group is None else group.append(rank)
+        elif weights is not None:
+            others.append(rank)
+    if len(replicas) <= 1:
+        return [_Team(layer, [rank for group in replicas for rank in group], others)]
+    separate = [_Team(layer, [], [rank]) for rank in others]
+    return [*(_Team(layer, group, []) for group in replicas), *separate]
+
+
+def _are_same(fingerprints: Sequence[Any], others: Sequence[Any]) -> bool:
+    pairs = zip(fingerprints, others, strict=False)
+    return len(fingerprints) == len(others) and all(_match(*one, *other) for one, other in pairs)
+
+
+def _match(
+    layout: list[Any], sample: list[float], other_layout: list[Any], other: list[float]
+) -> bool:
+    if layout != other_layout or len(sample) != len(other):
+        return False
+    if not sample:
+        return True
+    if not math.isfinite(sample[0]) or not math.isfinite(other[0]):
+        # Where both have NaN or infinity, the measurement reports it.
+        return math.isfinite(sample[0]) == math.isfinite(other[0])
+    square = max(sample[0], other[0])
+    norm, size = math.sqrt(square), math.prod(n for n in layout if isinstance(n, int))
+    bounds = (square, norm, *[norm / math.sqrt(size)] * (len(sample) - 2))
+    return all(
+        abs(one - another) <= _DRIFT * bound
+        for one, another, bound in zip(sample, other, bounds, strict=True)
+    )

@@ -1,149 +1,176 @@
-"""An epoch's end: an optimizer's parameter groups → the layers' new states."""
+"""The end of an epoch: the parameter groups of an optimizer → a reading of each layer."""
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
-from torch import Tensor
-
-from rankwise.optim.param_groups import Group, layers_of, weights_in
-from rankwise.optim.ranks import Found, Held, measure_layers
-from rankwise.optim.rates import Reading, Rule, State, Unread, Variant, next_states
+from rankwise.optim.distributed import (
+    NamedTensors,
+    all_gather_json,
+    assign_layers,
+    explain_errors,
+    get_rank,
+    get_world_size,
+)
+from rankwise.optim.param_groups import Group, list_layers, select_weights
+from rankwise.optim.rates import Reading, State
+from rankwise.probes.measure import measure, needs_measuring
 from rankwise.probes.probe_result import Probe
-from rankwise.probes.results import LayerMetrics, Status
+from rankwise.probes.results import LayerMetrics
+from rankwise.probes.sources import described
+from rankwise.probes.survey import survey
+from rankwise.probes.tensor import Weight
 
-__all__ = ["Setting", "ended_epoch", "started"]
+__all__ = ["make_probe", "measure_layers", "measure_start"]
 
-_FAILED = (Status.NOT_FINITE, Status.UNREADABLE, Status.NO_DATA)
-
-
-class Setting(NamedTuple):
-    """What is measured, and by whom.
-
-    Attributes:
-        include: Globs; only weights whose name or kind matches one are probed.
-        exclude: Globs; weights whose name or kind matches one are not probed.
-        share: Whether processes that train together divide the work.
-        variant: "released" reads the stable rank as rmsgd 1.0.2 does, the others by Eq. 2.
-        p: The power in the stable rank.
-    """
-
-    include: Sequence[str] | None = None
-    exclude: Sequence[str] | None = None
-    share: bool = True
-    variant: Variant = "paper"
-    p: float = 2.0
+Globs = Sequence[str] | None
 
 
-def started(
-    groups: Sequence[Group], states: Sequence[State], which: Collection[int], setting: Setting
-) -> list[State]:
-    """The states with s(0) of the layers that some groups belong to.
-
-    Nothing is exchanged here: a process may take its first step when others don't.
-    """
-    layers = {n: g for n, g in layers_of(groups).items() if not set(g).isdisjoint(which)}
-    held = {layer: Held(_weights(groups, members, setting)) for layer, members in layers.items()}
-    found = measure_layers(held, p=setting.p, share=False)
-    new = list(states)
-    for layer, members in layers.items():
-        reading = _reading(found[layer], setting)
-        known = None if isinstance(reading, Unread) else reading
-        for index in members:
-            new[index] = states[index]._replace(stable_rank=known)
-    return new
-
-
-def ended_epoch(
+def measure_layers(
     groups: Sequence[Group],
     states: Sequence[State],
-    rules: Sequence[Rule],
-    stepped: Sequence[bool],
-    setting: Setting,
-) -> tuple[list[State], Probe]:
-    """The layers' states after an epoch, and what the probe found.
+    *,
+    include: Globs,
+    exclude: Globs,
+    p: float,
+    share: bool,
+) -> list[Reading]:
+    """Measure the layers of an optimizer at the end of an epoch; warn of those that fail.
 
-    Groups of one layer share its stable rank and its pace; its first group with a weight leads.
+    Args:
+        groups: Its parameter groups.
+        states: The state of each group.
+        include: Globs; only weights whose name or kind matches one are measured.
+        exclude: Globs; weights whose name or kind matches one are not measured.
+        p: The power in the stable rank.
+        share: Whether the processes of `torch.distributed` divide the work. Then all of them must
+            call this; a layer is measured once among those that hold the same weights.
+
+    Raises:
+        DistributedError: If another process does not take part.
     """
-    layers = layers_of(groups)
-    leads = {layer: _lead(groups, members) for layer, members in layers.items()}
-    held = {
-        layer: Held(
-            _weights(groups, members, setting),
-            states[leads[layer]].stable_rank,
-            any(stepped[index] for index in members),
-        )
-        for layer, members in layers.items()
-    }
-    found = measure_layers(held, p=setting.p, share=setting.share)
-    before = [states[leads[n]]._replace(stable_rank=found[n].before) for n in layers]
-    readings = [_reading(found[layer], setting) for layer in layers]
-    after = next_states(before, readings, [rules[lead] for lead in leads.values()])
-    new = list(states)
-    for state, members in zip(after, layers.values(), strict=True):
-        for index in members:
-            own = states[index].initial
-            pace = own / state.initial if state.initial else 0.0
-            new[index] = state._replace(initial=own, rate=state.rate * pace)
-    rows = tuple(row for known in found.values() for row in known.rows)
-    probe = Probe("optimizer", rows, setting.p)
-    _warn_of_failures(layers, readings, found)
-    return new, probe
-
-
-def _weights(
-    groups: Sequence[Group], members: Sequence[int], setting: Setting
-) -> list[tuple[str, Tensor]]:
-    include = setting.include
-    if setting.variant == "released" and include is None:
-        include = ("conv2d",)
-    return [w for index in members for w in weights_in(groups[index], include, setting.exclude)]
-
-
-def _lead(groups: Sequence[Group], members: Sequence[int]) -> int:
-    """The group that a layer's rate is kept by: the first with a weight."""
-    with_weight = (i for i in members if any(p.ndim >= 2 for p in groups[i]["params"]))
-    return next(with_weight, members[0])
-
-
-def _reading(found: Found, setting: Setting) -> Reading:
-    """A layer's stable rank, the mean over its weights."""
-    if not found.stepped:
-        return Unread.IDLE
-    if any(row.status in _FAILED for row in found.rows):
-        return Unread.FAILED
-    released = setting.variant == "released"
-    counted = (Status.PROBED, Status.TOO_SMALL) if released else (Status.PROBED,)
-    read = _released_rank if released else _rank
-    ranks = [read(row) for row in found.rows if row.status in counted]
-    return math.fsum(ranks) / len(ranks) if ranks else Unread.UNPROBED
-
-
-def _rank(row: LayerMetrics) -> float:
-    return 0.0 if row.stable_rank is None else row.stable_rank
-
-
-def _released_rank(row: LayerMetrics) -> float:
-    """As rmsgd 1.0.2 has it: over the unfolding's rows, and a single row or column counts as 0."""
-    rows = {"matrix": row.shape[0], "output": row.shape[0], "input": row.shape[1]}
-    sums = (mode.stable_rank * mode.rows / rows[mode.mode] for mode in row.modes)
-    return math.fsum(sums) / (1 if len(row.shape) == 2 else 2)
-
-
-def _warn_of_failures(
-    layers: Collection[str], readings: Sequence[Reading], found: Mapping[str, Found]
-) -> None:
-    failed = [
-        f"{layer} ({next(row.reason for row in found[layer].rows if row.status in _FAILED)})"
-        for layer, reading in zip(layers, readings, strict=True)
-        if reading is Unread.FAILED
-    ]
-    if failed:
+    readings, tensors = _list_readings(groups, states, include, exclude)
+    if share and get_world_size() > 1:
+        readings = _measure_shared(readings, tensors, p)
+    else:
+        readings = _measure_here(readings, tensors, p)
+    failures = [f"{r.layer} ({r.failure.reason})" for r in readings if r.failure is not None]
+    if failures:
         warnings.warn(
-            f"These layers could not be measured and keep their rates: {', '.join(failed)}.",
+            f"These layers could not be measured and keep their rates: {', '.join(failures)}.",
             UserWarning,
             stacklevel=4,
         )
+    return readings
+
+
+def measure_start(
+    groups: Sequence[Group],
+    states: Sequence[State],
+    starting: Collection[int],
+    *,
+    include: Globs,
+    exclude: Globs,
+    p: float,
+) -> dict[int, State]:
+    """Measure s(0) of the layers of groups that are about to take their first step.
+
+    Nothing is exchanged: a process may take its first step when others don't.
+
+    Returns:
+        The new states of all groups of these layers, by index.
+    """
+    readings, tensors = _list_readings(groups, states, include, exclude)
+    due = [r._replace(stepped=True) for r in readings if not set(r.groups).isdisjoint(starting)]
+    return {
+        index: states[index]._replace(stable_rank=reading.stable_rank, started=True)
+        for reading in _measure_here(due, tensors, p)
+        for index in reading.groups
+    }
+
+
+def make_probe(readings: Sequence[Reading], p: float) -> Probe:
+    """Return the metrics of all layers as a probe."""
+    return Probe("optimizer", tuple(row for reading in readings for row in reading.metrics), p)
+
+
+def _list_readings(
+    groups: Sequence[Group], states: Sequence[State], include: Globs, exclude: Globs
+) -> tuple[list[Reading], dict[str, NamedTensors]]:
+    """Return what is known of each layer before it is measured, and its weights."""
+    readings: list[Reading] = []
+    tensors: dict[str, NamedTensors] = {}
+    for layer, members in list_layers(groups).items():
+        has_weight = [any(param.ndim >= 2 for param in groups[i]["params"]) for i in members]
+        lead = members[has_weight.index(True)] if any(has_weight) else members[0]
+        ordered = (lead, *(i for i in members if i != lead))
+        stepped = any(states[i].stepped for i in members)
+        readings.append(Reading(layer, ordered, stepped, states[lead].stable_rank))
+        tensors[layer] = [w for i in members for w in select_weights(groups[i], include, exclude)]
+    return readings, tensors
+
+
+def _measure_here(
+    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], p: float
+) -> list[Reading]:
+    """Measure all layers on this process."""
+    weights = {r.layer: _describe_weights(tensors[r.layer], r.stepped) for r in readings}
+    metrics = _measure_weights(weights, p, own=weights)
+    return [reading._replace(metrics=tuple(metrics[reading.layer])) for reading in readings]
+
+
+def _measure_shared(
+    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], p: float
+) -> list[Reading]:
+    """Measure the layers that are this process's share, and get the others' results."""
+    assigned = assign_layers(readings, tensors)
+    weights = {r.layer: _describe_weights(tensors[r.layer], r.stepped) for r, _ in assigned}
+    own = {reading.layer for reading, owner in assigned if owner == get_rank()}
+    metrics = _measure_weights(weights, p, own)
+    received = all_gather_json({n: [row.to_dict() for row in rows] for n, rows in metrics.items()})
+    return [
+        reading
+        if owner is None
+        else reading._replace(
+            metrics=tuple(LayerMetrics.from_dict(row) for row in received[owner][reading.layer])
+        )
+        for reading, owner in assigned
+    ]
+
+
+def _describe_weights(tensors: NamedTensors, stepped: bool) -> list[Weight]:
+    weights = [described(*named) for named in tensors]
+    if stepped:
+        return weights
+    idle = ("filtered", "it took no step in this epoch")
+    return [dataclasses.replace(weight, obstacle=weight.obstacle or idle) for weight in weights]
+
+
+def _measure_weights(
+    layers: Mapping[str, Sequence[Weight]], p: float, own: Collection[str]
+) -> dict[str, list[LayerMetrics]]:
+    """Measure some layers; all processes put sharded weights together, one by one, in one order."""
+    metrics: dict[str, list[LayerMetrics]] = {}
+    for layer, weights in layers.items():
+        if not any(weight.alone for weight in weights):
+            continue
+        for weight in weights:
+            if layer in own:
+                row = measure(_unshard(weight), p=p, modes="both")
+                metrics.setdefault(layer, []).append(row)
+            else:
+                _unshard(weight)
+    rest = {n: weights for n, weights in layers.items() if n in own and n not in metrics}
+    rows = iter(survey([w for weights in rest.values() for w in weights], p=p, modes="both"))
+    return {**metrics, **{n: [next(rows) for _ in weights] for n, weights in rest.items()}}
+
+
+def _unshard(weight: Weight) -> Weight:
+    """Return a weight in one piece; the processes with the other pieces must call this too."""
+    if not weight.alone or not needs_measuring(weight, "both"):
+        return weight
+    with explain_errors():
+        tensor = weight.load()
+    return dataclasses.replace(weight, load=lambda: tensor)

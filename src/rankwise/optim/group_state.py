@@ -1,99 +1,97 @@
-"""A layer's state as its parameter group holds it: plain entries that any checkpoint keeps."""
+"""The state of a layer in its parameter group: plain entries that any checkpoint keeps."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from rankwise.optim.param_groups import Group
-from rankwise.optim.rates import State
+from rankwise.optim.rates import FLOOR, State
 
 __all__ = [
     "add_state",
+    "external_factor",
+    "get_rate",
+    "has_gradient",
     "is_moving",
-    "keep",
-    "outside_factor",
-    "rate_of",
+    "read_state",
     "set_rate",
-    "state_of",
     "warn_if_overwritten",
+    "write_state",
 ]
-
-# A layer's rate falls to this share of its first one and no further.
-_FLOOR = 0.01
-# Where the fields of State that change are kept.
-_ENTRIES = ("rate", "stable_rank", "epoch", "asleep")
 
 
 def add_state(group: Group) -> None:
-    """Gives a group the entries that a layer's state is kept in.
+    """Add the entries of a layer's state to a group.
 
     What changes from epoch to epoch is kept in tensors: torch.compile compiles anew for every new
-    number in a group, and gives up after a few, but not for what a tensor holds.
+    number in a group, and gives up after a few, but not for a tensor's value.
     """
     if not isinstance(group["lr"], Tensor):
         group["lr"] = float(group["lr"])
-    rate = rate_of(group)
+    rate = get_rate(group)
     if group["floor"] is None:
-        group["floor"] = 0.0 if group["variant"] == "released" else _FLOOR * rate
+        group["floor"] = FLOOR * rate
     group.setdefault("base_rate", rate)
-    for name, value in zip(_ENTRIES, _numbers(State(rate, rate)), strict=True):
+    for name, value in (("rate", rate), ("stable_rank", math.nan), ("epoch", 0.0)):
         group.setdefault(name, torch.tensor(value, dtype=torch.float64, device="cpu"))
     group.setdefault("started", False)
     group.setdefault("stepped", False)
 
 
-def state_of(group: Group) -> State:
-    """A layer's state, out of its group."""
-    rate, stable_rank, epoch, asleep = (float(group[name]) for name in _ENTRIES)
+def read_state(group: Group) -> State:
+    """Return the state in a group."""
+    rate, stable_rank, epoch = (float(group[name]) for name in ("rate", "stable_rank", "epoch"))
     known = None if math.isnan(stable_rank) else stable_rank
-    return State(group["base_rate"], rate, known, int(epoch), bool(asleep))
+    flags = bool(group["started"]), bool(group["stepped"])
+    return State(group["base_rate"], rate, known, int(epoch), *flags)
 
 
-def keep(group: Group, state: State) -> None:
-    """Puts a layer's state into its group."""
-    for name, value in zip(_ENTRIES, _numbers(state), strict=True):
-        group[name].fill_(value)
+def write_state(group: Group, state: State) -> None:
+    """Write a state into a group."""
+    group["rate"].fill_(state.rate)
+    group["stable_rank"].fill_(math.nan if state.stable_rank is None else state.stable_rank)
+    group["epoch"].fill_(state.epoch)
+    group["started"], group["stepped"] = state.started, state.stepped
 
 
-def _numbers(state: State) -> tuple[float, ...]:
-    known = math.nan if state.stable_rank is None else state.stable_rank
-    return state.rate, known, float(state.epoch), float(state.asleep)
+def has_gradient(group: Group) -> bool:
+    """Return whether any parameter of a group has a gradient."""
+    return any(param.grad is not None for param in group["params"])
 
 
-def is_moving(group: Group, kept: Mapping[str, Any]) -> bool:
-    """Whether a group takes a step, given what is kept of its layer: "started" and "rate".
+def is_moving(group: Group, state: State) -> bool:
+    """Return whether a group takes a step.
 
     A rate of 0 that is not the layer's own is how a distributed checkpoint asks for empty buffers,
-    and no step; at a rate of its own that fell to 0 a layer still coasts.
+    and no step; at a rate of its own that fell to 0 a layer still moves by its momentum.
     """
-    if all(param.grad is None for param in group["params"]):
+    if not has_gradient(group):
         return False
-    return bool(group["lr"] != 0 or (kept["started"] and kept["rate"] == 0))
+    return bool(group["lr"] != 0 or (state.started and state.rate == 0))
 
 
-def rate_of(group: Group) -> float:
-    """The rate that a group has now; also where it is a tensor that autograd follows."""
+def get_rate(group: Group) -> float:
+    """Return the present rate of a group as a number, also where autograd tracks it."""
     lr = group["lr"]
     return float(lr.item() if isinstance(lr, Tensor) else lr)
 
 
-def outside_factor(group: Group) -> float:
-    """What others, as a warm-up, have made of the layer's rate since it was set."""
+def external_factor(group: Group) -> float:
+    """Return what others, such as a warm-up, have multiplied the layer's rate by."""
     lr, rate = group["lr"], float(group["rate"])
     if isinstance(lr, Tensor):
-        rate = float(torch.tensor(rate, dtype=lr.dtype, device="cpu"))  # as the tensor can hold it
-    now = rate_of(group)
+        rate = float(torch.tensor(rate, dtype=lr.dtype, device="cpu"))  # rounded like the tensor
+    now = get_rate(group)
     return now / rate if rate and now != rate else 1.0
 
 
 def set_rate(group: Group, rate: float) -> None:
-    """Sets a rate; in place where it is a tensor, which a compiled step holds on to."""
+    """Set the rate of a group; a tensor in place, since a compiled step refers to it."""
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:
@@ -101,16 +99,16 @@ def set_rate(group: Group, rate: float) -> None:
 
 
 def warn_if_overwritten(groups: Sequence[Group]) -> None:
-    """Warns where all layers were put at one rate, whatever theirs was."""
-    live = [group for group in groups if group["base_rate"] and group["epoch"] > 0]
-    now = [rate_of(group) / group["base_rate"] for group in live]
-    own = [float(group["rate"]) / group["base_rate"] for group in live]
+    """Warn if something gave all layers one rate although their own rates differ."""
+    active = [group for group in groups if group["base_rate"] and group["epoch"] > 0]
+    now = [get_rate(group) / group["base_rate"] for group in active]
+    own = [float(group["rate"]) / group["base_rate"] for group in active]
     if own and max(own) > 1.001 * min(own) and max(now) <= (1 + 1e-9) * min(now):
         warnings.warn(
-            "All layers have the same rate though theirs differ: something undoes what "
-            "epoch_step() sets. Of schedulers use one that multiplies the present rates, as "
+            "All layers have the same rate although epoch_step() gave them different ones: "
+            "something overwrites them. Use a scheduler that multiplies the present rates, such as "
             "LinearLR, ExponentialLR or MultiplicativeLR, not one that computes them from the "
-            "first ones; give a ZeroRedundancyOptimizer, which keeps copies of rates, a tensor.",
+            "initial ones; give a ZeroRedundancyOptimizer, which keeps copies of rates, a tensor.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

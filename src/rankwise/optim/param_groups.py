@@ -1,4 +1,4 @@
-"""Which parameters form a layer: every weight, with the biases and norms that follow it."""
+"""Parameter groups by layer: every weight, with the biases and norms that follow it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from rankwise.errors import ArgumentError
 from rankwise.numerics.unfold import kind_of
 
-__all__ = ["Group", "layer_groups", "layers_of", "split_group", "weights_in"]
+__all__ = ["Group", "layer_groups", "list_layers", "select_weights", "split_group"]
 
 # The end of a name that torch.nn.utils.parametrize gives.
-_PARTS = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")
+_ORIGINAL = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")
 
-# What torch calls a parameter group.
+# A parameter group of torch's.
 Group = dict[str, Any]
 Named = Iterable[tuple[str, Tensor]]
 Member = tuple[str | None, Tensor]
@@ -31,20 +31,20 @@ def layer_groups(
     no_decay: Callable[[str, Tensor], bool] | None = None,
     **options: object,
 ) -> list[Group]:
-    """Splits a network's parameters into one parameter group a layer, for any optimizer.
+    """Split a network's parameters into one parameter group per layer, for any optimizer.
 
     Args:
         source: A module, or its named parameters, in the model's order.
         by: "order": every tensor with two or more dimensions opens a layer, and those with fewer
             that follow belong to it. "name": the parameters of one module form a layer. Otherwise
-            a regular expression: what it finds in a parameter's name, or its first group, names
-            the layer; parameters in which it finds nothing belong to the layer before.
-        no_decay: Says of a name and a parameter whether weight decay is to spare it; such
-            parameters get a group of their own with the same layer and rate.
-        options: Options of the optimizer that every group is to have, as `weight_decay`.
+            a regular expression: its match in a parameter's name, or its first group, names the
+            layer; parameters without a match belong to the layer before.
+        no_decay: Takes a name and a parameter and returns whether to leave it out of weight decay;
+            such parameters get a group of their own with the same layer and rate.
+        options: Options of the optimizer for every group, such as `weight_decay`.
 
     Returns:
-        Groups for `torch.optim` and its like, with two more entries: "name", unique, and "layer",
+        Groups for `torch.optim` and the like, with two more entries: "name", unique, and "layer",
         shared by the groups of a layer.
 
     Raises:
@@ -60,69 +60,71 @@ def layer_groups(
     named = list(source.named_parameters() if isinstance(source, nn.Module) else source)
     if not named:
         raise ArgumentError("Expected a module or named parameters, got none.")
+    layers = _name_layers(_split_by_order(named)) if by == "order" else _split_by_name(named, by)
     groups: list[Group] = []
-    for layer, members in _titled(_by_order(named)) if by == "order" else _by_name(named, by):
-        spared = [no_decay is not None and no_decay(name or "", p) for name, p in members]
+    for layer, members in layers:
+        undecayed = [no_decay is not None and no_decay(name or "", p) for name, p in members]
         for without in (False, True):
-            part = [m for m, is_spared in zip(members, spared, strict=True) if is_spared is without]
+            part = [m for m, flag in zip(members, undecayed, strict=True) if flag is without]
             if part:
-                group = {**_group(part, layer, _names(groups)), **options}
+                group = {**_make_group(part, layer, _group_names(groups)), **options}
                 groups.append({**group, "weight_decay": 0.0} if without else group)
     return groups
 
 
 def split_group(group: Group, others: Sequence[Group]) -> list[Group]:
-    """Splits one parameter group of an optimizer into a group for each of its layers.
+    """Split one parameter group of an optimizer into a group for each of its layers.
 
-    A group that says itself which layer it is, as those of `layer_groups`, stays whole. Vectors
-    with a name join the layer of their module's weight, if an earlier group has it: trainers hand
-    over weights with and vectors without decay in two groups. Without names, vectors that can only
-    be the biases of earlier weights join those.
+    A group with an entry "layer", as `layer_groups` makes them, stays whole. Vectors with a name
+    join the layer of their module's weight if an earlier group has it: trainers pass weights with
+    and vectors without decay in two groups. Vectors without names that match the earlier weights
+    one by one are their biases and join them.
     """
-    taken = _names(others) | {other["layer"] for other in others}
+    taken = _group_names(others) | {other["layer"] for other in others}
     if "layer" in group or not group["params"]:
-        group.setdefault("layer", _unique("empty", taken))
-        group.setdefault("name", _unique(group["layer"], _names(others)))
+        group.setdefault("layer", _make_unique("empty", taken))
+        group.setdefault("name", _make_unique(group["layer"], _group_names(others)))
         return [group]
     options = {k: v for k, v in group.items() if k not in ("params", "param_names", "name")}
     prefix = f"{group['name']}/" if "name" in group else ""
     names = group.get("param_names") or [None] * len(group["params"])
-    layers = _biases(group, others)
+    layers = _match_biases(group, others)
     if not layers:
-        layers = _by_order(zip(names, group["params"], strict=True), _homes(others))
+        named = zip(names, group["params"], strict=True)
+        layers = _split_by_order(named, _find_module_layers(others))
     parts: list[Group] = []
-    for layer, members in _titled(layers, prefix, taken):
-        parts.append({**options, **_group(members, layer, taken | _names(parts))})
+    for layer, members in _name_layers(layers, prefix, taken):
+        parts.append({**options, **_make_group(members, layer, taken | _group_names(parts))})
     return parts
 
 
-def layers_of(groups: Sequence[Group]) -> dict[str, list[int]]:
-    """The layers of an optimizer: each one's name, and which groups it consists of."""
+def list_layers(groups: Sequence[Group]) -> dict[str, list[int]]:
+    """Return the layers of an optimizer: the name and the indices of the groups of each."""
     layers: dict[str, list[int]] = {}
     for index, group in enumerate(groups):
         layers.setdefault(group.get("layer", f"group{index}"), []).append(index)
     return layers
 
 
-def weights_in(
+def select_weights(
     group: Group, include: Sequence[str] | None, exclude: Sequence[str] | None
 ) -> list[tuple[str, Tensor]]:
-    """The weights of a group that are to be probed; globs match a name or a kind of layer."""
+    """Return the weights of a group to measure; globs match a name or a kind of layer."""
 
     def matches(name: str, weight: Tensor, globs: Sequence[str]) -> bool:
-        called = (name, kind_of(name, tuple(weight.shape)))
-        return any(fnmatchcase(text, glob) for text in called for glob in globs)
+        texts = (name, kind_of(name, tuple(weight.shape)))
+        return any(fnmatchcase(text, glob) for text in texts for glob in globs)
 
     return [
         (name, weight)
-        for name, weight in _named_members(group)
+        for name, weight in _name_params(group)
         if weight.ndim >= 2
         and (include is None or matches(name, weight, include))
         and not (exclude and matches(name, weight, exclude))
     ]
 
 
-def _named_members(group: Group) -> Iterator[tuple[str, Tensor]]:
+def _name_params(group: Group) -> Iterator[tuple[str, Tensor]]:
     params, names = group["params"], group.get("param_names") or ()
     if len(names) == len(params):
         return zip(names, params, strict=True)
@@ -132,45 +134,47 @@ def _named_members(group: Group) -> Iterator[tuple[str, Tensor]]:
     return ((f"{label}[{i}]" if several else label, param) for i, param in enumerate(params))
 
 
-def _by_order(
-    members: Iterable[Member], homes: Mapping[str, str] | None = None
+def _split_by_order(
+    members: Iterable[Member], module_layers: Mapping[str, str] | None = None
 ) -> list[tuple[str | None, list[Member]]]:
-    """A tensor of two or more dimensions opens a layer, smaller ones join the one before.
+    """Open a layer with every tensor of two or more dimensions; smaller ones join the one before.
 
-    Where torch's parametrizations keep a module's weight in parts, all of the module is a layer:
+    Where torch's parametrizations keep a module's weight in parts, the whole module is a layer:
     its bias comes before its weight there, and weight norm's lengths before its directions.
 
     Returns:
         The layers in their order, each with its name if it exists already, and its members.
     """
     members = list(members)
-    inside = {_module(name) for name, param in members if name and param.ndim >= 2}
-    elsewhere = {m: home for m, home in (homes or {}).items() if m not in inside}
+    inside = {_module_path(name) for name, param in members if name and param.ndim >= 2}
+    elsewhere = {m: layer for m, layer in (module_layers or {}).items() if m not in inside}
     new: list[tuple[str | None, list[Member]]] = []
     joined: dict[str, list[Member]] = {}
-    in_parts = {_PARTS.sub("", name) for name, _ in members if name and _PARTS.search(name)}
-    whole: dict[str, list[Member]] = {}  # their layers
+    parametrized = {
+        _ORIGINAL.sub("", name) for name, _ in members if name and _ORIGINAL.search(name)
+    }
+    whole: dict[str, list[Member]] = {}  # the layers of parametrized modules
     for name, param in members:
-        home = elsewhere.get(_module(name)) if name and param.ndim < 2 else None
-        module = _module(_PARTS.sub(".weight", name)) if name else None
-        if home is not None:
-            joined.setdefault(home, []).append((name, param))
+        layer = elsewhere.get(_module_path(name)) if name and param.ndim < 2 else None
+        module = _module_path(_ORIGINAL.sub(".weight", name)) if name else None
+        if layer is not None:
+            joined.setdefault(layer, []).append((name, param))
         elif module in whole:
             whole[module].append((name, param))
-        elif param.ndim >= 2 or module in in_parts or not new:
+        elif param.ndim >= 2 or module in parametrized or not new:
             new.append((None, [(name, param)]))
-            if module in in_parts:
+            if module in parametrized:
                 whole[module] = new[-1][1]
         else:
             new[-1][1].append((name, param))
     return [*new, *joined.items()]
 
 
-def _biases(group: Group, others: Sequence[Group]) -> list[tuple[str | None, list[Member]]]:
-    """Vectors without names as biases: one for each weight so far, with as many outputs.
+def _match_biases(group: Group, others: Sequence[Group]) -> list[tuple[str | None, list[Member]]]:
+    """Match vectors without names to the weights so far, one by one, by the number of outputs.
 
     Returns:
-        Each one's layer, as `_by_order` does; nothing where they don't match one by one.
+        The layer of each, as `_split_by_order`; nothing where they don't match.
     """
     vectors, weights = group["params"], [param for other in others for param in other["params"]]
     outputs = [weight.shape[:1] if weight.ndim >= 2 else None for weight in weights]
@@ -180,62 +184,62 @@ def _biases(group: Group, others: Sequence[Group]) -> list[tuple[str | None, lis
     return [(other["layer"], [(None, vector)]) for other, vector in pairs]
 
 
-def _titled(
+def _name_layers(
     layers: Iterable[tuple[str | None, list[Member]]], prefix: str = "", taken: Collection[str] = ()
 ) -> Iterator[tuple[str, list[Member]]]:
-    """The layers with names that no other has."""
+    """Give every new layer a unique name."""
     used = set(taken)
-    for number, (home, members) in enumerate(layers, start=len(used)):
+    for number, (existing, members) in enumerate(layers, start=len(used)):
         name, first = next((m for m in members if m[1].ndim >= 2), members[0])
-        title = f"layer{number}" if name is None else _PARTS.sub("", name) or name
+        title = f"layer{number}" if name is None else _ORIGINAL.sub("", name) or name
         title = title.removesuffix(".weight") if first.ndim >= 2 else title
-        layer = home or _unique(prefix + title, used)
+        layer = existing or _make_unique(prefix + title, used)
         used.add(layer)
         yield layer, members
 
 
-def _by_name(named: Named, by: str | re.Pattern[str]) -> list[tuple[str, list[Member]]]:
+def _split_by_name(named: Named, by: str | re.Pattern[str]) -> list[tuple[str, list[Member]]]:
     layers: dict[str, list[Member]] = {}
     current: str | None = None
     for name, param in named:
         if by == "name":
-            current = _module(name) or name
-        elif found := re.search(by, name):
-            current = found.group(1) if found.re.groups else found.group(0)
+            current = _module_path(name) or name
+        elif match := re.search(by, name):
+            current = match.group(1) if match.re.groups else match.group(0)
         current = name if current is None else current
         layers.setdefault(current, []).append((name, param))
     return list(layers.items())
 
 
-def _homes(groups: Sequence[Group]) -> dict[str, str]:
-    """Where each module's weight is: the module's path → its layer."""
+def _find_module_layers(groups: Sequence[Group]) -> dict[str, str]:
+    """Return the layer that holds each module's weight, by the module's path."""
     return {
-        _module(name): group["layer"]
+        _module_path(name): group["layer"]
         for group in groups
         for name, param in zip(group.get("param_names") or (), group["params"], strict=False)
         if param.ndim >= 2
     }
 
 
-def _group(members: Sequence[Member], layer: str, taken: Collection[str]) -> Group:
+def _make_group(members: Sequence[Member], layer: str, taken: Collection[str]) -> Group:
     names = [name for name, _ in members if name is not None]
     has_weight = any(param.ndim >= 2 for _, param in members)
     group: Group = {
         "params": [param for _, param in members],
-        "name": _unique(layer if has_weight or not names else names[0], taken),
+        "name": _make_unique(layer if has_weight or not names else names[0], taken),
         "layer": layer,
     }
     return {**group, "param_names": names} if names else group
 
 
-def _module(name: str) -> str:
+def _module_path(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _names(groups: Sequence[Group]) -> set[str]:
+def _group_names(groups: Sequence[Group]) -> set[str]:
     return {group["name"] for group in groups}
 
 
-def _unique(title: str, taken: Collection[str]) -> str:
+def _make_unique(title: str, taken: Collection[str]) -> str:
     numbered = (f"{title} ({i})" for i in count(2))
     return title if title not in taken else next(name for name in numbered if name not in taken)

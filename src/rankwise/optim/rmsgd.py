@@ -1,9 +1,8 @@
-"""RMSGD: SGD with momentum whose rate per layer follows the layer's gain in stable rank."""
+"""RMSGD: SGD with momentum whose rate of each layer follows the layer's gain in stable rank."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,21 +18,31 @@ from torch.optim.optimizer import (
 
 from rankwise.api import globs
 from rankwise.errors import ArgumentError
-from rankwise.optim.distributed import anyone
-from rankwise.optim.epoch_end import Setting, ended_epoch, started
+from rankwise.optim.distributed import any_process
+from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
 from rankwise.optim.group_state import (
     add_state,
+    external_factor,
+    get_rate,
+    has_gradient,
     is_moving,
-    keep,
-    outside_factor,
-    rate_of,
+    read_state,
     set_rate,
-    state_of,
     warn_if_overwritten,
+    write_state,
 )
 from rankwise.optim.param_groups import Group, split_group
-from rankwise.optim.rates import Gain, Rule, Variant, check_rule, chosen_beta, chosen_power
-from rankwise.optim.sgd_step import Batch, Step, Way, take
+from rankwise.optim.rates import (
+    POWER,
+    RATE,
+    ZETA,
+    Rule,
+    Variant,
+    check_rule,
+    next_states,
+    resolve_beta,
+)
+from rankwise.optim.sgd_step import Hyperparameters, Implementation, Update, apply_updates
 from rankwise.probes.probe_result import Probe
 
 __all__ = ["RMSGD"]
@@ -42,43 +51,42 @@ __all__ = ["RMSGD"]
 class RMSGD(Optimizer):
     """SGD with momentum that trains every layer at the rate at which it is learning.
 
-    Stage I, every step, for each layer's own rate η: v ← αv − ηg, w ← w + v. Stage II, at the end
+    Stage I, every step, with each layer's own rate η: v ← αv − ηg, w ← w + v. Stage II, at the end
     of every epoch: η ← max(βη + ζ·Δs, floor), where Δs is the gain in the stable rank of the
     layer's weight since the epoch before. While rates are constant this is torch.optim.SGD.
 
     Each layer is a parameter group with a name: every tensor with two or more dimensions, with the
     smaller ones that follow it. `group["lr"]` is the layer's rate, so schedulers that multiply
-    rates, checkpoints and monitors work as with any optimizer. Layers without a weight to probe
-    move at the mean pace of the others.
+    rates, checkpoints and monitors work as with any optimizer. Layers without a weight to measure
+    follow the mean of the others.
 
     Args:
         params: Tensors, `(name, tensor)` pairs as from `model.named_parameters()`, or groups of
             either; names make reports readable.
-        lr: η(0), the rate that every layer starts with.
+        lr: η(0), the initial rate of every layer.
         momentum: α.
-        beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
-            the paper's 0.98, which is for about 250 epochs, where `epochs` are not given, and for
-            "annealed", where it is how much of the gains an epoch leaves.
-        zeta: ζ, what a gain in stable rank is worth.
-        floor: The least rate; None for a hundredth of `lr`.
-        epochs: How many epochs will be trained: β is chosen by it, or "annealed" ends with it.
+        beta: β, the share of the rate that an epoch without gain leaves. None for
+            `beta_for(epochs)`; without `epochs` the paper's 0.98, which is for about 250 epochs;
+            for "annealed", where it is the share of the gains that an epoch leaves, 0.98.
+        zeta: ζ, the weight of a gain in stable rank.
+        floor: The lowest rate; None for a hundredth of `lr`.
+        epochs: The number of epochs to train: sets β, or the length of "annealed".
         dampening: As in torch.optim.SGD.
         weight_decay: As in torch.optim.SGD.
         nesterov: As in torch.optim.SGD.
         maximize: As in torch.optim.SGD.
-        foreach: As in torch.optim.SGD. If this and `fused` are None, the fastest safe way is taken.
+        foreach: As in torch.optim.SGD. If this and `fused` are None, the fastest safe
+            implementation is used.
         fused: As in torch.optim.SGD.
         differentiable: As in torch.optim.SGD.
-        variant: "paper"; "annealed" for η(t) = a(t)·(η(0) + m(t)), m(t) = βm(t−1) + ζ·Δs, with a
-            cosine a(t) from 1 to 0 over `epochs`, the better of the two where these are few; or
-            "released" for the rules of the package rmsgd 1.0.2.
-        gain: "absolute" for Δs, or "relative" for 0.03·Δs / s, with the larger s of the two epochs.
-        p: The power in the stable rank; None for 2, or for 1 with "released".
+        variant: "paper"; or "annealed" for η(t) = a(t)·(η(0) + m(t)), m(t) = βm(t−1) + ζ·Δs, with a
+            cosine a(t) from 1 to 0 over `epochs`, which is better for few epochs.
+        p: The power in the stable rank.
         include: Glob or globs: only weights whose name or kind ("linear", "conv2d", …) matches one
-            are probed.
-        exclude: Glob or globs: weights whose name or kind matches one are not probed.
-        share: Whether the processes of a distributed run divide the probe among themselves; then
-            all of them must call `epoch_step()`.
+            are measured.
+        exclude: Glob or globs: weights whose name or kind matches one are not measured.
+        share: Whether the processes of a distributed run divide the measuring among themselves;
+            then all of them must call `epoch_step()`.
 
     Raises:
         ValueError: If an option is out of range.
@@ -99,17 +107,17 @@ class RMSGD(Optimizer):
     """
 
     # On the class: torch.compile loses what is set on an optimizer before Optimizer.__init__.
-    _idle: Sequence[Group] = ()  # layers that took no step since the last epoch's end
+    _idle: Sequence[Group] = ()  # groups that took no step since the last epoch ended
     _last_probe: Probe | None = None
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float | Tensor = 0.03,
+        lr: float | Tensor = RATE,
         *,
         momentum: float = 0.9,
         beta: float | None = None,
-        zeta: float = 1.0,
+        zeta: float = ZETA,
         floor: float | None = None,
         epochs: int | None = None,
         dampening: float = 0,
@@ -120,30 +128,28 @@ class RMSGD(Optimizer):
         fused: bool | None = None,
         differentiable: bool = False,
         variant: Variant = "paper",
-        gain: Gain = "absolute",
-        p: float | None = None,
+        p: float = POWER,
         include: str | Sequence[str] | None = None,
         exclude: str | Sequence[str] | None = None,
         share: bool = True,
     ) -> None:
         defaults = {
-            # What every step reads comes first and lies together in memory.
+            # What every step reads comes first, so that it lies together in memory.
             "lr": lr if isinstance(lr, Tensor) else float(lr),
             "momentum": momentum,
             "dampening": dampening,
             "weight_decay": weight_decay,
             "nesterov": nesterov,
             "maximize": maximize,
-            "variant": variant,
             "differentiable": differentiable,
             "foreach": foreach,
             "fused": fused,
-            "beta": chosen_beta(beta, epochs, variant),
+            "beta": resolve_beta(beta, epochs, variant),
             "zeta": zeta,
             "floor": floor,
             "epochs": epochs,
-            "gain": gain,
-            "p": chosen_power(p, variant),
+            "variant": variant,
+            "p": p,
             "include": globs(include),
             "exclude": globs(exclude),
             "share": share,
@@ -157,11 +163,11 @@ class RMSGD(Optimizer):
 
     @_disable_dynamo  # as the one it overrides
     def add_param_group(self, param_group: Group) -> None:
-        """Adds parameters, one group for each layer among them.
+        """Add parameters, one group for each layer among them.
 
         Args:
-            param_group: As for any optimizer of torch's; a group with an entry "layer" is one
-                layer, or a part of it, and stays whole.
+            param_group: As in torch.optim; a group with an entry "layer" is one layer, or a part of
+                it, and stays whole.
         """
         super().add_param_group(param_group)  # checks for duplicates, while the group is whole
         whole = self.param_groups.pop()
@@ -173,13 +179,13 @@ class RMSGD(Optimizer):
             )
         for group in split_group(whole, self.param_groups):
             if isinstance(group["lr"], Tensor) and not group["lr"].requires_grad:
-                group["lr"] = 1.0 * group["lr"]  # each layer its own, and no whole number
+                group["lr"] = 1.0 * group["lr"]  # each layer its own, and no integer
             add_state(group)
             self.param_groups.append(group)
             self._idle = [*self._idle, group]
 
     def _check_common(self, group: Group) -> None:
-        """Raises for options of a group that only the whole optimizer can have."""
+        """Raise for options of a group that only the whole optimizer can have."""
         for name in ("include", "exclude"):
             group[name] = globs(group[name])
         for name in ("variant", "p", "include", "exclude", "share"):
@@ -208,19 +214,19 @@ class RMSGD(Optimizer):
 
     @property
     def last_probe(self) -> Probe | None:
-        """What the last `epoch_step()` found; None before the first, or after loading."""
+        """The metrics of the last `epoch_step()`; None before the first, or after loading."""
         return self._last_probe
 
     def rates(self) -> dict[str, float]:
-        """Each layer's present rate, by its group's name."""
-        return {group["name"]: rate_of(group) for group in self.param_groups}
+        """Return the present rate of each layer, by the name of its group."""
+        return {group["name"]: get_rate(group) for group in self.param_groups}
 
     @_use_grad_for_differentiable
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
-        """Takes one step.
+        """Take one step.
 
         Args:
-            closure: Computes the loss anew and returns it.
+            closure: Computes the loss again and returns it.
 
         Returns:
             What the closure returned.
@@ -233,42 +239,38 @@ class RMSGD(Optimizer):
         if found_inf is not None and found_inf.item():
             return loss
         if torch.compiler.is_compiling():
-            self._note_untraced()
+            self._record_step_untraced()
         else:
-            self._note()
-        take(self._batches())
+            self._record_step()
+        apply_updates(self._updates())
         return loss
 
     @torch.no_grad()
     def epoch_step(self) -> None:
-        """Ends an epoch: measures every layer's stable rank and sets the layers' new rates.
+        """End an epoch: measure the stable rank of every layer and set the new rates.
 
         Does nothing if no step was taken since the last call. A layer that can't be measured keeps
         its rate, and a warning names it.
 
         Raises:
-            ArgumentError: If a rate is a tensor that autograd follows.
-            ExchangeError: If another process of a distributed run does not answer.
+            ArgumentError: If a rate is a tensor that requires a gradient.
+            DistributedError: If another process of a distributed run does not answer.
         """
-        groups = self.param_groups
+        groups, options = self.param_groups, self._measuring
         # Of a sharded optimizer, a process may hold only layers that took no step, or none.
-        if not anyone(any(group["stepped"] for group in groups), share=self._setting.share):
+        if not any_process(any(g["stepped"] for g in groups), share=options["share"]):
             return
         if any(isinstance(g["lr"], Tensor) and g["lr"].requires_grad for g in groups):
             raise ArgumentError("Expected rates that epoch_step() may set, got one with gradient.")
-        states, self._last_probe = ended_epoch(
-            groups,
-            [state_of(group) for group in groups],
-            [_rule(group) for group in groups],
-            [group["stepped"] for group in groups],
-            self._setting,
-        )
+        states = [read_state(group) for group in groups]
+        readings = measure_layers(groups, states, **options)  # s(t), Eq. 2
+        states = next_states(states, readings, [_rule(group) for group in groups])  # η(t), Eq. 4
         warn_if_overwritten(groups)
         for group, state in zip(groups, states, strict=True):
-            set_rate(group, state.rate * outside_factor(group))
-            keep(group, state)
-            group["stepped"] = False
+            set_rate(group, state.rate * external_factor(group))
+            write_state(group, state)
         self._idle = list(groups)
+        self._last_probe = make_probe(readings, options["p"])
 
     def __repr__(self) -> str:
         options = ", ".join(f"{k}={v}" for k, v in self.defaults.items() if v is not None)
@@ -276,49 +278,51 @@ class RMSGD(Optimizer):
         return f"{type(self).__name__}({options}) with the rates{rates}"
 
     @property
-    def _setting(self) -> Setting:
-        names = ("include", "exclude", "share", "variant", "p")
-        return Setting(**{name: self.param_groups[0][name] for name in names})
+    def _measuring(self) -> dict[str, Any]:
+        names = ("include", "exclude", "p", "share")
+        return {name: self.param_groups[0][name] for name in names}
 
-    def _note(self) -> None:
-        """Notes which layers take a step now, and measures s(0) of those that never did before.
+    def _record_step(self) -> None:
+        """Record which groups take a step now, and measure s(0) of those that never did before.
 
-        That is later than the optimizer's making: weights may be loaded in between.
+        That is later than construction, since weights may be loaded in between.
         """
         if not self._idle:
             return
-        moving = [group for group in self._idle if is_moving(group, group)]
-        for group in self._idle:  # wrappers may have put back what was there before the epoch's end
+        moving = [g for g in self._idle if has_gradient(g) and is_moving(g, read_state(g))]
+        for group in self._idle:  # wrappers may have restored what was there before the epoch ended
             group["stepped"] = False
         for group in moving:
             group["stepped"] = True
         if moving:
             self._idle = [group for group in self._idle if not group["stepped"]]
-            # another process may have measured what this one had no part of so far
-            new = [g for g in moving if not g["started"] and math.isnan(g["stable_rank"])]
-            self._start({group["layer"] for group in new})
+            self._measure_start()
 
-    _note_untraced = _disable_dynamo(_note)
+    _record_step_untraced = _disable_dynamo(_record_step)
 
     @torch.no_grad()
-    def _start(self, layers: Collection[str]) -> None:
-        due = [i for i, group in enumerate(self.param_groups) if group["layer"] in layers]
-        if not due:
-            return
-        states = [state_of(group) for group in self.param_groups]
-        new = started(self.param_groups, states, due, self._setting)
-        for index in due:
-            keep(self.param_groups[index], new[index])
-            self.param_groups[index]["started"] = True
+    def _measure_start(self) -> None:
+        groups = self.param_groups
+        states = [read_state(group) for group in groups]
+        # another process may have measured a layer that this one had no part of so far
+        due = [
+            index
+            for index, state in enumerate(states)
+            if state.stepped and not state.started and state.stable_rank is None
+        ]
+        if due:
+            options = {k: v for k, v in self._measuring.items() if k != "share"}
+            for index, state in measure_start(groups, states, due, **options).items():
+                write_state(groups[index], state)
 
-    def _batches(self) -> Iterator[Batch]:
-        """The parameters that have gradients, by groups, with the step they are to take."""
+    def _updates(self) -> Iterator[Update]:
+        """Yield the parameters that have gradients, by groups, with the step they take."""
         tracing = torch.compiler.is_compiling()
         scale = getattr(self, "grad_scale", None)
         scale = 1.0 if scale is None else scale.item()
         state = self.state
         for group in self.param_groups:
-            step = _step(group, scale, tracing)
+            options = _hyperparameters(group, scale, tracing)
             params: list[Tensor] = []
             grads: list[Tensor] = []
             buffers: list[Tensor] = []
@@ -327,7 +331,7 @@ class RMSGD(Optimizer):
                 grad = param.grad
                 if grad is None:
                     continue
-                if step.momentum:
+                if options.momentum:
                     buffer = state[param].get("momentum_buffer")
                     if buffer is None:
                         first.append(len(params))
@@ -337,50 +341,48 @@ class RMSGD(Optimizer):
                 grads.append(grad)
             if not params:
                 continue
-            batch = Batch(
-                step, Way.LOOP if tracing else _way(group, params), params, grads, buffers
-            )
+            how = Implementation.LOOP if tracing else _implementation(group, params)
+            update = Update(options, how, params, grads, buffers)
             # torch.optim.SGD does not dampen a parameter's first step
-            yield from batch.undamped(first) if first and step.dampening else (batch,)
+            yield from update.split_undamped(first) if first and options.dampening else (update,)
 
 
 def _rule(group: Group) -> Rule:
-    names = ("beta", "zeta", "floor", "variant", "gain")
+    names = ("beta", "zeta", "floor", "variant")
     return Rule(**{name: group[name] for name in names}, epochs=group["epochs"] or 1)
 
 
-def _step(group: Group, scale: float, tracing: bool) -> Step:
-    """What a group's parameters do; numbers, unless a graph is traced or autograd follows them."""
+def _hyperparameters(group: Group, scale: float, tracing: bool) -> Hyperparameters:
+    """Read the hyperparameters of a group: numbers, unless the step is traced or differentiated."""
     rate, decay = group["lr"], group["weight_decay"]
-    followed = tracing or group["differentiable"]
+    keep_tensors = tracing or group["differentiable"]
     if isinstance(rate, Tensor):
-        rate = rate.squeeze() if followed else rate.item()
+        rate = rate.squeeze() if keep_tensors else rate.item()
     if isinstance(decay, Tensor):
-        decay = decay.squeeze() if followed else decay.item()
-    return Step(
+        decay = decay.squeeze() if keep_tensors else decay.item()
+    return Hyperparameters(
         rate,
         group["momentum"],
         group["dampening"],
         decay,
         group["nesterov"],
         group["maximize"],
-        group["variant"] != "released",
         scale,
     )
 
 
-def _way(group: Group, params: list[Tensor]) -> Way:
+def _implementation(group: Group, params: list[Tensor]) -> Implementation:
     foreach, fused = group["foreach"], group["fused"]
     if group["differentiable"]:
-        return Way.LOOP
+        return Implementation.LOOP
     if fused:
         _check_fused(params)
-        return Way.FUSED
+        return Implementation.FUSED
     if foreach is None and fused is None:
         if params[0].is_cpu:
-            return Way.FUSED
+            return Implementation.FUSED
         _, foreach = _default_to_fused_or_foreach(params, differentiable=False)
-    return Way.FOREACH if foreach else Way.LOOP
+    return Implementation.FOREACH if foreach else Implementation.LOOP
 
 
 def _check_fused(params: Iterable[Tensor]) -> None:
@@ -391,7 +393,7 @@ def _check_fused(params: Iterable[Tensor]) -> None:
 
 
 def _check(options: Group) -> None:
-    """Raises for options out of range, in torch.optim.SGD's words where it has them."""
+    """Raise for options out of range, with the messages of torch.optim.SGD where it has them."""
     lr = options["lr"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError("Tensor lr must be 1-element")

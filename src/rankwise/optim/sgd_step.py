@@ -1,11 +1,6 @@
-"""Stage I, the step (METHOD §5): v ← αv − ηg, w ← w + v, in three speeds.
+"""Stage I, the step (METHOD §5): v ← αv − ηg, w ← w + v, in three implementations.
 
-The buffer holds b = −v, so that b ← αb + ηg and w ← w − b. Written with two factors,
-
-    b ← αb + inner·g,    w ← w − outer·b,
-
-inner = η, outer = 1 is the paper's form and inner = 1, outer = η that of torch.optim.SGD, which
-the released package uses. Nothing here writes to a gradient.
+The buffer holds b = −v, so that b ← αb + ηg and w ← w − b. Nothing here writes to a gradient.
 """
 
 from __future__ import annotations
@@ -17,15 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Batch", "Step", "Way", "take"]
+__all__ = ["Hyperparameters", "Implementation", "Update", "apply_updates"]
 
-# The fused kernel takes 1 − inner and subtracts it from 1 again; below this, float32 would notice.
+# The fused kernel takes 1 − η and subtracts it from 1 again; below this, float32 would lose digits.
 _LEAST_FUSED = 1e-8
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-class Step(NamedTuple):
-    """What one step of some parameters is made of.
+class Hyperparameters(NamedTuple):
+    """The hyperparameters of one step; those of torch.optim.SGD have its names.
 
     Attributes:
         rate: η.
@@ -34,8 +29,7 @@ class Step(NamedTuple):
         weight_decay: As in torch.optim.SGD.
         nesterov: As in torch.optim.SGD.
         maximize: As in torch.optim.SGD.
-        inside: Whether the rate is inside the velocity (the paper's form).
-        scale: What the gradients were multiplied with, by torch.amp.GradScaler.
+        scale: What torch.amp.GradScaler has multiplied the gradients by.
     """
 
     rate: float | Tensor
@@ -44,21 +38,19 @@ class Step(NamedTuple):
     weight_decay: float | Tensor
     nesterov: bool
     maximize: bool
-    inside: bool
     scale: float
 
     @property
-    def factors(self) -> tuple[float | Tensor, float | Tensor]:
-        """The inner and the outer factor."""
-        keep = 1 - self.dampening
-        return (self.rate * keep, 1.0) if self.inside else (keep, self.rate)
+    def gradient_factor(self) -> float | Tensor:
+        """What the gradient is multiplied by when it is added to the buffer."""
+        return self.rate * (1 - self.dampening)
 
     @property
-    def fusable(self) -> bool:
+    def can_fuse(self) -> bool:
         """Whether torch's fused kernel can take this step."""
-        if not self.momentum or not self.inside:
+        if not self.momentum:
             return not self.nesterov or self.scale == 1.0
-        # with Nesterov's form the kernel would add the gradient itself, without the rate
+        # with Nesterov momentum the kernel would add the gradient itself, without the rate
         return not self.nesterov and not 0.0 < float(self.rate) < _LEAST_FUSED * self.scale
 
     @property
@@ -67,91 +59,97 @@ class Step(NamedTuple):
         return (-1.0 if self.maximize else 1.0) / self.scale
 
 
-class Way(Enum):
-    """How a step is to be computed, where the tensors allow it."""
+class Implementation(Enum):
+    """How a step is computed, where the tensors allow it."""
 
     LOOP = "one tensor after the other"
-    FOREACH = "many tensors by a kernel"
-    FUSED = "many tensors, and the whole step, by one kernel"
+    FOREACH = "many tensors per kernel"
+    FUSED = "many tensors, and the whole step, in one kernel"
 
 
-class Batch(NamedTuple):
+class Update(NamedTuple):
     """Tensors that take the same step; without momentum there are no buffers."""
 
-    step: Step
-    way: Way
+    options: Hyperparameters
+    implementation: Implementation
     params: list[Tensor]
     grads: list[Tensor]
     buffers: list[Tensor]
 
-    def undamped(self, which: Sequence[int]) -> list[Batch]:
-        """The batch in two: some of its tensors without dampening, and the rest."""
-        rest = [i for i in range(len(self.params)) if i not in which]
-        parts = ((which, self.step._replace(dampening=0.0)), (rest, self.step))
+    def split_undamped(self, undamped: Sequence[int]) -> list[Update]:
+        """Split the update in two: some tensors without dampening, and the rest."""
+        rest = [i for i in range(len(self.params)) if i not in undamped]
+        parts = ((undamped, self.options._replace(dampening=0.0)), (rest, self.options))
         return [
-            Batch(step, self.way, *([tensors[i] for i in some] for tensors in self[2:]))
-            for some, step in parts
-            if some
+            Update(options, self.implementation, *([t[i] for i in indices] for t in self[2:]))
+            for indices, options in parts
+            if indices
         ]
 
-    def extend(self, other: Batch) -> None:
-        """Takes in another batch's tensors."""
+    def extend(self, other: Update) -> None:
+        """Add the tensors of another update."""
         self.params.extend(other.params)
         self.grads.extend(other.grads)
         self.buffers.extend(other.buffers)
 
 
-def take(batches: Iterable[Batch]) -> None:
-    """Takes the steps. Batches that move alike are handed to one kernel."""
-    fused: Batch | None = None  # a run of batches that take the same step
-    foreach: dict[tuple[Step, object], list[Batch]] = {}
-    for batch in batches:
-        for part in (batch,) if _all_fuse(batch) else _parts(batch):
-            if part.way is Way.FUSED:
-                if fused is not None and _alike(fused, part):
+def apply_updates(updates: Iterable[Update]) -> None:
+    """Take the steps. Updates with the same hyperparameters go to one kernel."""
+    fused: Update | None = None  # consecutive updates that take the same step
+    foreach: dict[tuple[Hyperparameters, object], list[Update]] = {}
+    for update in updates:
+        for part in (update,) if _can_fuse_all(update) else _split_by_implementation(update):
+            if part.implementation is Implementation.FUSED:
+                if fused is not None and _is_same_step(fused, part):
                     fused.extend(part)
                     continue
                 if fused is not None:
-                    _fused_step(fused)
+                    _step_fused(fused)
                 fused = part
-            elif part.way is Way.FOREACH:
+            elif part.implementation is Implementation.FOREACH:
                 # a kernel takes sharded tensors and whole ones, but not both at once
                 mesh = getattr(part.grads[0], "device_mesh", None)
-                foreach.setdefault((part.step._replace(rate=0.0), mesh), []).append(part)
+                foreach.setdefault((part.options._replace(rate=0.0), mesh), []).append(part)
             else:
-                _loop_steps(part)
+                _step_loop(part)
     if fused is not None:
-        _fused_step(fused)
-    for alike in foreach.values():
-        _foreach_step(alike)
+        _step_fused(fused)
+    for similar in foreach.values():
+        _step_foreach(similar)
 
 
-def _alike(one: Batch, other: Batch) -> bool:
-    return one.step == other.step and one.params[0].device == other.params[0].device
+def _is_same_step(one: Update, other: Update) -> bool:
+    return one.options == other.options and one.params[0].device == other.params[0].device
 
 
-def _parts(batch: Batch) -> Iterable[Batch]:
-    """A batch, cut up where its tensors do not all allow the way it is to go."""
-    step, way, params, grads, buffers = batch
-    if way is Way.LOOP:
-        return (batch,)
-    momentum = bool(buffers)
+def _split_by_implementation(update: Update) -> Iterable[Update]:
+    """Split an update whose tensors do not all allow the chosen implementation."""
+    options, wanted, params, grads, buffers = update
+    if wanted is Implementation.LOOP:
+        return (update,)
+    has_buffer = bool(buffers)
     return [
-        Batch(step, _possible(way, step, param, grad, buffer), [param], [grad], [buffer][:momentum])
+        Update(
+            options,
+            _choose_possible(wanted, options, param, grad, buffer),
+            [param],
+            [grad],
+            [buffer][:has_buffer],
+        )
         for param, grad, buffer in zip(params, grads, buffers or params, strict=True)
     ]
 
 
-def _all_fuse(batch: Batch) -> bool:
-    """Whether a whole batch is as the fused kernel wants it: the common case, quickly.
+def _can_fuse_all(update: Update) -> bool:
+    """Return whether the fused kernel can take a whole update: the common case, quickly.
 
-    A gradient is on its parameter's device; torch sees to that.
+    A gradient is on its parameter's device; torch guarantees that.
     """
-    if batch.way is not Way.FUSED or not batch.step.fusable:
+    if update.implementation is not Implementation.FUSED or not update.options.can_fuse:
         return False
     float32, tensor, plain = torch.float32, Tensor, _PLAIN
     try:
-        triples = zip(batch.params, batch.grads, batch.buffers or batch.params, strict=True)
+        triples = zip(update.params, update.grads, update.buffers or update.params, strict=True)
         for param, grad, buffer in triples:
             if not (
                 param.is_contiguous()
@@ -164,23 +162,26 @@ def _all_fuse(batch: Batch) -> bool:
                 and type(param) in plain
             ):
                 return False
-    except RuntimeError:  # a sparse gradient has no strides to ask for
+    except RuntimeError:  # a sparse gradient has no strides
         return False
     return True
 
 
-def _possible(way: Way, step: Step, param: Tensor, grad: Tensor, buffer: Tensor) -> Way:
-    if way is Way.FUSED and step.fusable and _can_fuse(param, grad, buffer):
-        return Way.FUSED
-    if grad.is_sparse or (way is Way.FUSED and param.device.type == "cpu"):
-        return Way.LOOP
-    return Way.FOREACH
+def _choose_possible(
+    wanted: Implementation, options: Hyperparameters, param: Tensor, grad: Tensor, buffer: Tensor
+) -> Implementation:
+    is_fused = wanted is Implementation.FUSED
+    if is_fused and options.can_fuse and _can_fuse(param, grad, buffer):
+        return Implementation.FUSED
+    if grad.is_sparse or (is_fused and param.device.type == "cpu"):
+        return Implementation.LOOP
+    return Implementation.FOREACH
 
 
 def _can_fuse(param: Tensor, grad: Tensor, buffer: Tensor) -> bool:
-    """Whether torch's fused kernel is right for these tensors.
+    """Return whether torch's fused kernel is right for these tensors.
 
-    On the CPU it leaves parts of 16-bit tensors as they were, and walks through memory as if
+    On the CPU it leaves parts of 16-bit tensors unchanged, and walks through memory as if
     parameter, gradient and buffer had the same strides.
     """
     if type(param) not in _PLAIN or type(grad) not in _PLAIN or grad.layout is not torch.strided:
@@ -192,102 +193,96 @@ def _can_fuse(param: Tensor, grad: Tensor, buffer: Tensor) -> bool:
     return grad.stride() == buffer.stride() == param.stride() and _is_dense(param)
 
 
-def _fused_step(batch: Batch) -> None:
-    """One pass over memory by torch's fused SGD kernel, for steps and tensors that allow it.
+def _step_fused(update: Update) -> None:
+    """Take a step in one pass over memory by torch's fused SGD kernel.
 
     The kernel computes b ← αb + (1 − dampening)·g, w ← w − lr·b.
     """
-    step = batch.step
-    inner, outer = step.factors
+    options = update.options
     torch._fused_sgd_(
-        batch.params,
-        batch.grads,
-        batch.buffers,
-        weight_decay=float(step.weight_decay) * step.scale,
-        momentum=step.momentum,
-        lr=float(outer if step.momentum else step.rate / step.scale),
-        dampening=1.0 - float(inner) / step.scale,
-        nesterov=step.nesterov,
-        maximize=step.maximize,
+        update.params,
+        update.grads,
+        update.buffers,
+        weight_decay=float(options.weight_decay) * options.scale,
+        momentum=options.momentum,
+        lr=1.0 if options.momentum else float(options.rate / options.scale),
+        dampening=1.0 - float(options.gradient_factor) / options.scale,
+        nesterov=options.nesterov,
+        maximize=options.maximize,
         is_first_step=False,
     )
 
 
-def _foreach_step(batches: Sequence[Batch]) -> None:
-    """A few kernels for all tensors at once; the steps may differ in their rates only."""
-    step = batches[0].step
-    params = [tensor for batch in batches for tensor in batch.params]
-    grads = [tensor for batch in batches for tensor in batch.grads]
-    buffers = [tensor for batch in batches for tensor in batch.buffers]
-    steps = [batch.step for batch in batches for _ in batch.params]
-    inner = [float(s.factors[0] if s.momentum else s.rate) * s.sign for s in steps]
-    if step.weight_decay:
-        pulls = torch._foreach_add(grads, params, alpha=float(step.weight_decay) / step.sign)
-        torch._foreach_mul_(pulls, inner)
+def _step_foreach(updates: Sequence[Update]) -> None:
+    """Take a step with a few kernels for all tensors at once; only the rates may differ."""
+    options = updates[0].options
+    params = [tensor for update in updates for tensor in update.params]
+    grads = [tensor for update in updates for tensor in update.grads]
+    buffers = [tensor for update in updates for tensor in update.buffers]
+    each = [update.options for update in updates for _ in update.params]
+    factors = [float(o.gradient_factor if o.momentum else o.rate) * o.sign for o in each]
+    if options.weight_decay:
+        decay = float(options.weight_decay) / options.sign
+        changes = torch._foreach_add(grads, params, alpha=decay)
+        torch._foreach_mul_(changes, factors)
     else:
-        pulls = torch._foreach_mul(grads, inner)
-    if step.momentum:
-        torch._foreach_mul_(buffers, step.momentum)
-        torch._foreach_add_(buffers, pulls)
-        if step.nesterov:
-            torch._foreach_add_(pulls, buffers, alpha=step.momentum)
+        changes = torch._foreach_mul(grads, factors)
+    if options.momentum:
+        torch._foreach_mul_(buffers, options.momentum)
+        torch._foreach_add_(buffers, changes)
+        if options.nesterov:
+            torch._foreach_add_(changes, buffers, alpha=options.momentum)
         else:
-            pulls = tuple(buffers)
-    if step.momentum and not step.inside:
-        rates = [float(s.rate) for s in steps]
-        if step.nesterov:
-            torch._foreach_mul_(pulls, rates)
-        else:  # these are the buffers
-            pulls = torch._foreach_mul(pulls, rates)
-    torch._foreach_sub_(params, pulls)
+            changes = tuple(buffers)
+    torch._foreach_sub_(params, changes)
 
 
-def _loop_steps(batch: Batch) -> None:
-    """One parameter after the other: any device, type and layout, differentiable, traceable."""
-    for i, (param, grad) in enumerate(zip(batch.params, batch.grads, strict=True)):
-        _loop_step(param, grad, batch.buffers[i] if batch.buffers else None, batch.step)
+def _step_loop(update: Update) -> None:
+    """Step one parameter after the other: any device, type, layout; differentiable, traceable."""
+    for i, (param, grad) in enumerate(zip(update.params, update.grads, strict=True)):
+        _step_one(param, grad, update.buffers[i] if update.buffers else None, update.options)
 
 
-def _loop_step(param: Tensor, grad: Tensor, buffer: Tensor | None, step: Step) -> None:
-    inner, outer = step.factors
+def _step_one(param: Tensor, grad: Tensor, buffer: Tensor | None, options: Hyperparameters) -> None:
+    factor = options.gradient_factor
     if buffer is None:
-        _add(param, _decayed(param, grad, step), -step.rate)
-    elif step.nesterov:
-        pull = _decayed(param, grad, step)
-        _add(buffer.mul_(step.momentum), pull, inner)
+        _add(param, _add_decay(param, grad, options), -options.rate)
+    elif options.nesterov:
+        change = _add_decay(param, grad, options)
+        _add(buffer.mul_(options.momentum), change, factor)
         # first the sum: a parameter that is changed twice is rounded twice
         ahead = buffer.clone()
-        _add(ahead, pull, inner / step.momentum)
-        _add(param, ahead, -outer * step.momentum)
+        _add(ahead, change, factor / options.momentum)
+        _add(param, ahead, -options.momentum)
     else:
-        buffer.mul_(step.momentum)
-        if isinstance(step.weight_decay, Tensor) or step.weight_decay:
-            _add(buffer, param, inner * step.weight_decay)
-        _add(buffer, grad, inner * step.sign)
-        _add(param, buffer, -outer)
+        buffer.mul_(options.momentum)
+        if isinstance(options.weight_decay, Tensor) or options.weight_decay:
+            _add(buffer, param, factor * options.weight_decay)
+        _add(buffer, grad, factor * options.sign)
+        _add(param, buffer, -1.0)
 
 
-def _decayed(param: Tensor, grad: Tensor, step: Step) -> Tensor:
-    """The gradient to descend, with weight decay: a new tensor, unless it is the gradient."""
-    if not isinstance(step.weight_decay, Tensor) and not step.weight_decay:
-        return grad if step.sign == 1.0 else grad * step.sign
-    return (_kept(param) * step.weight_decay).add_(grad, alpha=step.sign)
+def _add_decay(param: Tensor, grad: Tensor, options: Hyperparameters) -> Tensor:
+    """Return the gradient to descend, with weight decay; a new tensor where it differs."""
+    if not isinstance(options.weight_decay, Tensor) and not options.weight_decay:
+        return grad if options.sign == 1.0 else grad * options.sign
+    return (_copy_for_autograd(param) * options.weight_decay).add_(grad, alpha=options.sign)
 
 
 def _add(target: Tensor, source: Tensor, factor: float | Tensor) -> None:
     if isinstance(factor, Tensor):
-        target.add_(_kept(source) * factor)
+        target.add_(_copy_for_autograd(source) * factor)
     else:
         target.add_(source, alpha=factor)
 
 
-def _kept(tensor: Tensor) -> Tensor:
-    """A copy if autograd may want the tensor later: the step changes it in place."""
+def _copy_for_autograd(tensor: Tensor) -> Tensor:
+    """Return a copy if autograd may need the tensor later: the step changes it in place."""
     return tensor.clone() if torch.is_grad_enabled() else tensor
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor fills a stretch of memory without gaps or overlaps, in any order."""
+    """Return whether the tensor fills memory without gaps or overlaps, in any order."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

@@ -1,11 +1,11 @@
-"""StableRankLR: the per-layer schedule of RMSGD for any other optimizer."""
+"""StableRankLR: the per-layer rates of RMSGD for any other optimizer."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakMethod
 
 import torch
@@ -15,9 +15,20 @@ from torch.optim.optimizer import Optimizer
 
 from rankwise.api import globs
 from rankwise.errors import ArgumentError
-from rankwise.optim.epoch_end import Setting, ended_epoch, started
-from rankwise.optim.group_state import is_moving, rate_of
-from rankwise.optim.rates import Gain, Rule, State, check_rule, chosen_beta
+from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
+from rankwise.optim.group_state import get_rate, is_moving
+from rankwise.optim.rates import (
+    FLOOR,
+    POWER,
+    RATE,
+    ZETA,
+    Rule,
+    State,
+    Variant,
+    check_rule,
+    next_states,
+    resolve_beta,
+)
 from rankwise.probes.probe_result import Probe
 
 __all__ = ["StableRankLR"]
@@ -29,30 +40,27 @@ class StableRankLR(LRScheduler):
     For a layer whose stable rank grew by Δs in an epoch: m ← max(βm + (ζ/η_ref)·Δs, floor), and
     its rate is m times its first one. Build the optimizer on `layer_groups(model)`, so that each
     layer has a group; a group with several weights follows their mean stable rank, and one
-    without any the mean pace of the others.
+    without any the mean of the others.
 
     Call `step()` at the end of each epoch; or after each step of the optimizer, with
     `steps_per_epoch`. A call without a step of the optimizer since the last update changes
-    nothing, so that trainers may call it too often. The first rates are the optimizer's own, and
+    nothing, so trainers may call it too often. The first rates are the optimizer's own, and
     other schedulers that multiply rates compose with this one.
 
     Args:
         optimizer: Any optimizer of torch's kind.
-        beta: β, how much of the rate an epoch without gain leaves; None for `beta_for(epochs)`, or
-            0.98 where `epochs` are not given, and for "annealed".
-        zeta: ζ, what a gain in stable rank is worth.
-        floor: The least rate, as a share of the first one.
+        beta: As in `RMSGD`.
+        zeta: As in `RMSGD`.
+        floor: The lowest rate, as a share of the first one.
         reference: η_ref, the first rate at which this is the paper's rule.
-        epochs: How many epochs will be trained: β is chosen by it, or "annealed" ends with it.
-        variant: "paper", or "annealed" as in `RMSGD`.
-        gain: "absolute" or "relative", as in `RMSGD`.
-        p: The power in the stable rank.
-        steps_per_epoch: How many steps of the optimizer make an epoch, where `step()` is called
-            after each of them; None where it is called once an epoch.
-        include: Glob or globs: only weights whose name or kind ("linear", "conv2d", …) matches one
-            are probed. Groups without names have their layer's.
-        exclude: Glob or globs: weights whose name or kind matches one are not probed.
-        share: Whether the processes of a distributed run divide the probe among themselves.
+        epochs: As in `RMSGD`.
+        variant: As in `RMSGD`.
+        p: As in `RMSGD`.
+        steps_per_epoch: The number of steps of the optimizer in an epoch, where `step()` is called
+            after each of them; None where it is called once per epoch.
+        include: As in `RMSGD`. Weights in groups without names have their layer's name.
+        exclude: As in `RMSGD`.
+        share: As in `RMSGD`.
         last_epoch: As in torch's schedulers.
 
     Raises:
@@ -75,73 +83,71 @@ class StableRankLR(LRScheduler):
         optimizer: Optimizer,
         *,
         beta: float | None = None,
-        zeta: float = 1.0,
-        floor: float = 0.01,
-        reference: float = 0.03,
+        zeta: float = ZETA,
+        floor: float = FLOOR,
+        reference: float = RATE,
         epochs: int | None = None,
-        variant: Literal["paper", "annealed"] = "paper",
-        gain: Gain = "absolute",
-        p: float = 2.0,
+        variant: Variant = "paper",
+        p: float = POWER,
         steps_per_epoch: int | None = None,
         include: str | Sequence[str] | None = None,
         exclude: str | Sequence[str] | None = None,
         share: bool = True,
         last_epoch: int = -1,
     ) -> None:
-        self.beta = chosen_beta(beta, epochs, variant)
+        self.beta = resolve_beta(beta, epochs, variant)
         self.zeta, self.floor, self.reference = zeta, floor, reference
-        self.epochs, self.variant, self.gain, self.p = epochs, variant, gain, p
+        self.epochs, self.variant, self.p = epochs, variant, p
         self.steps_per_epoch = steps_per_epoch
         self.include, self.exclude, self.share = globs(include), globs(exclude), share
-        self._check()
-        self._layers: list[dict[str, Any]] = []
+        check_rule(vars(self))
+        if not 0.0 < reference < math.inf:
+            raise ArgumentError(f"Expected reference > 0, got {reference!r}.")
+        steps = steps_per_epoch
+        if steps is not None and (not isinstance(steps, int) or steps < 1):
+            raise ArgumentError(f"Expected steps_per_epoch of 1 or more, or None, got {steps!r}.")
+        self._states: list[State] = []
         self._steps = 0
         self._last_probe: Probe | None = None
         super().__init__(optimizer, last_epoch)
-        self._watch()
-
-    def _check(self) -> None:
-        if self.variant not in ("paper", "annealed"):
-            raise ArgumentError(f"Expected variant 'paper' or 'annealed', got {self.variant!r}.")
-        check_rule(vars(self))
-        if not 0.0 < self.reference < math.inf:
-            raise ArgumentError(f"Expected reference > 0, got {self.reference!r}.")
-        steps = self.steps_per_epoch
-        if steps is not None and (not isinstance(steps, int) or steps < 1):
-            raise ArgumentError(f"Expected steps_per_epoch of 1 or more, or None, got {steps!r}.")
+        self._register_hooks()
 
     @property
     def last_probe(self) -> Probe | None:
-        """What the last update found; None before the first, or after loading."""
+        """The metrics of the last update; None before the first, or after loading."""
         return self._last_probe
 
     def rates(self) -> dict[str, float]:
-        """Each group's present rate, by its name."""
+        """Return the present rate of each group, by its name."""
         groups = self.optimizer.param_groups
-        return {g.get("name", f"group{i}"): rate_of(g) for i, g in enumerate(groups)}
+        return {g.get("name", f"group{i}"): get_rate(g) for i, g in enumerate(groups)}
 
     def get_lr(self) -> list[float | Tensor]:
-        """The groups' next rates: after an epoch of training new ones, else as they are."""
-        groups = self.optimizer.param_groups
-        self._catch_up()
-        due = self._steps >= (self.steps_per_epoch or 1) and not self._is_initial
-        paces = self._update() if due else [1.0] * len(groups)
-        return [rate_of(group) * pace for group, pace in zip(groups, paces, strict=True)]
+        """Return the next rates of the groups: new ones after an epoch, else the present ones."""
+        self._add_new_groups()
+        groups, before = self.optimizer.param_groups, self._states
+        if self._steps >= (self.steps_per_epoch or 1) and not self._is_initial:
+            self._end_epoch()
+        changes = [
+            new.rate / old.rate if old.rate else 1.0
+            for new, old in zip(self._states, before, strict=True)
+        ]
+        return [get_rate(group) * change for group, change in zip(groups, changes, strict=True)]
 
     def _get_closed_form_lr(self) -> list[float | Tensor]:
-        """What SequentialLR asks for where this scheduler's turn begins: a fresh start."""
-        self._layers, self._steps = [], 0
-        self._catch_up()
+        """Return the first rates: SequentialLR asks for them where this scheduler's turn begins."""
+        self._states, self._steps = [], 0
+        self._add_new_groups()
         return list(self.base_lrs)
 
     def state_dict(self) -> dict[str, Any]:
-        """All there is to know for resuming, as plain numbers, texts and lists."""
-        left_out = ("optimizer", "_last_probe")
+        """Return all there is to know for resuming, as plain numbers, texts and lists."""
+        left_out = ("optimizer", "_last_probe", "_states")
         state = {name: value for name, value in self.__dict__.items() if name not in left_out}
-        return copy.deepcopy(state)
+        return copy.deepcopy({**state, "_layers": [s._asdict() for s in self._states]})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a state.
+        """Continue from a state.
 
         Args:
             state_dict: What `state_dict()` returned.
@@ -149,21 +155,23 @@ class StableRankLR(LRScheduler):
         Raises:
             ArgumentError: If it is of an optimizer with more parameter groups.
         """
-        saved, groups = len(state_dict["_layers"]), len(self.optimizer.param_groups)
-        if saved > groups:
+        state = copy.deepcopy(state_dict)
+        layers, groups = state.pop("_layers"), self.optimizer.param_groups
+        if len(layers) > len(groups):
             raise ArgumentError(
-                f"Expected a state for {groups} parameter groups, got one for {saved}. "
+                f"Expected a state for {len(groups)} parameter groups, got one for {len(layers)}. "
                 "Was the optimizer built on the same layer_groups()?"
             )
-        super().load_state_dict(copy.deepcopy(state_dict))
+        super().load_state_dict(state)
+        self._states = [State(**layer) for layer in layers]
         self._last_probe = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._watch()  # a copy has an optimizer of its own
+        self._register_hooks()  # a copy has an optimizer of its own
 
-    def _watch(self) -> None:
-        """Has the optimizer tell of its steps, without keeping this scheduler alive."""
+    def _register_hooks(self) -> None:
+        """Follow the optimizer's steps, without its keeping this scheduler alive."""
         before, after = WeakMethod(self._before_step), WeakMethod(self._after_step)
 
         def call(method: WeakMethod[Any]) -> Callable[[Optimizer, Any, Any], None]:
@@ -178,72 +186,56 @@ class StableRankLR(LRScheduler):
 
     @torch.no_grad()
     def _before_step(self) -> None:
-        """Measures s(0) of layers that are about to take their first step.
+        """Measure s(0) of layers that are about to take their first step.
 
         A rate of 0 is how a distributed checkpoint asks for empty buffers; that is no step.
         """
-        self._catch_up()
+        self._add_new_groups()
         groups = self.optimizer.param_groups
         due = [
             index
-            for index, (layer, group) in enumerate(zip(self._layers, groups, strict=True))
-            if not layer["started"]
+            for index, (state, group) in enumerate(zip(self._states, groups, strict=True))
+            if not state.started
             and any(param.requires_grad for param in group["params"])
             and group["lr"] != 0
         ]
-        if not due:
-            return
-        for index, state in enumerate(started(groups, self._states, due, self._setting)):
-            self._layers[index].update(state._asdict())
-        for index in due:
-            self._layers[index]["started"] = True
+        if due:
+            options = {"include": self.include, "exclude": self.exclude}
+            measured = measure_start(groups, self._states, due, p=self.p, **options)
+            self._states = [measured.get(i, state) for i, state in enumerate(self._states)]
 
     def _after_step(self) -> None:
         moved = False
-        for layer, group in zip(self._layers, self.optimizer.param_groups, strict=True):
-            if is_moving(group, layer):
-                layer["stepped"] = moved = True
+        pairs = zip(self._states, self.optimizer.param_groups, strict=True)
+        for index, (state, group) in enumerate(pairs):
+            if is_moving(group, state):
+                moved = True
+                self._states[index] = state._replace(stepped=True)
         self._steps += moved
 
     @torch.no_grad()
-    def _update(self) -> list[float]:
-        """Ends an epoch; returns what each group's rate is to be multiplied by."""
-        states = self._states
-        scales = [state.initial / self.reference for state in states]
-        rules = [
-            Rule(
-                self.beta,
-                self.zeta * scale,
-                self.floor * state.initial,
-                self.variant,
-                self.gain,
-                self.epochs or 1,
-            )
-            for scale, state in zip(scales, states, strict=True)
-        ]
-        stepped = [layer["stepped"] for layer in self._layers]
-        groups = self.optimizer.param_groups
-        new, self._last_probe = ended_epoch(groups, states, rules, stepped, self._setting)
-        for layer, state in zip(self._layers, new, strict=True):
-            layer.update(state._asdict(), stepped=False)
+    def _end_epoch(self) -> None:
+        rules = []
+        for state in self._states:  # gains count relative to the first rate
+            zeta, floor = self.zeta * (state.initial / self.reference), self.floor * state.initial
+            rules.append(Rule(self.beta, zeta, floor, self.variant, self.epochs or 1))
+        readings = measure_layers(
+            self.optimizer.param_groups,
+            self._states,
+            include=self.include,
+            exclude=self.exclude,
+            p=self.p,
+            share=self.share,
+        )  # s(t), Eq. 2
+        self._states = next_states(self._states, readings, rules)  # η(t), Eq. 4
         self._steps = 0
-        pairs = zip(new, states, strict=True)
-        return [after.rate / before.rate if before.rate else 1.0 for after, before in pairs]
+        self._last_probe = make_probe(readings, self.p)
 
-    def _catch_up(self) -> None:
-        """Takes in groups that the optimizer has got since."""
+    def _add_new_groups(self) -> None:
+        """Add states for groups that the optimizer got since."""
         for index, group in enumerate(self.optimizer.param_groups):
             if index >= len(self.base_lrs):
-                self.base_lrs.append(group.setdefault("initial_lr", rate_of(group)))
-            if index >= len(self._layers):
+                self.base_lrs.append(group.setdefault("initial_lr", get_rate(group)))
+            if index >= len(self._states):
                 initial = float(self.base_lrs[index])
-                fresh = State(initial, initial)._asdict()
-                self._layers.append({**fresh, "started": False, "stepped": False})
-
-    @property
-    def _states(self) -> list[State]:
-        return [State(*(layer[name] for name in State._fields)) for layer in self._layers]
-
-    @property
-    def _setting(self) -> Setting:
-        return Setting(self.include, self.exclude, self.share, p=self.p)
+                self._states.append(State(initial, initial))

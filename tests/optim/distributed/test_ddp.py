@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import rankwise
-from rankwise.optim import ranks
 from rankwise.probes import survey
+from rankwise.probes.measure import needs_measuring
 from tests.optim.distributed.launch import launch
 from tests.optim.distributed.training import close, network, train, train_epoch, train_rmsgd
 
@@ -30,7 +30,7 @@ class Counted:
         return self
 
     def measure(self, weight, **options):
-        if ranks.needs_measuring(weight, "both"):
+        if needs_measuring(weight, "both"):
             self.names.append(weight.name)
         return self.original(weight, **options)
 

@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import rankwise
-from rankwise.optim import sgd_step as velocity
+from rankwise.optim import sgd_step
 from tests.optim.distributed.launch import launch
 from tests.optim.distributed.training import close, network, place, train, train_epoch, train_rmsgd
 
@@ -56,10 +56,10 @@ class Watched:
 def in_pieces(**options):
     model = sharded()
     fused = []
-    original, velocity._fused_step = velocity._fused_step, fused.append
+    original, sgd_step._step_fused = sgd_step._step_fused, fused.append
     with Watched() as watched:
         rates, optimizer = train_rmsgd(model, **options)
-    velocity._fused_step = original
+    sgd_step._step_fused = original
     assert all(isinstance(param, DTensor) for param in model.parameters())
     assert all(isinstance(s["momentum_buffer"], DTensor) for s in optimizer.state.values())
     return {
@@ -78,7 +78,7 @@ def in_pieces(**options):
         (2, {}),
         (3, {"foreach": True, "weight_decay": 1e-3}),
         (2, {"fused": True, "nesterov": True}),
-        (2, {"foreach": False, "variant": "released", "include": "*"}),
+        (2, {"foreach": False, "variant": "annealed", "epochs": 4}),
     ],
     ids=str,
 )

@@ -5,18 +5,19 @@ import pytest
 import torch
 from torch import nn
 
-from rankwise.optim import ranks
-from rankwise.optim.ranks import Held
+from rankwise.optim import distributed
+from rankwise.optim.distributed import _announce, _form_teams
+from rankwise.optim.rates import Reading
 
 
-def said(*tensors, stepped=True, before=None, layer="layer"):
+def announce(*tensors, stepped=True, layer="layer"):
     """What a process that holds some weights of a layer announces, as the others receive it."""
-    held = Held([(f"w{i}", tensor) for i, tensor in enumerate(tensors)], before, stepped)
-    return {layer: json.loads(json.dumps(ranks._announced(held)))}
+    named = [(f"w{i}", tensor) for i, tensor in enumerate(tensors)]
+    return {layer: json.loads(json.dumps(_announce(Reading(layer, (0,), stepped), named)))}
 
 
-def holders(*told):
-    return [(team.holders, team.others, team.owner) for team in ranks._divided(told)]
+def teams_of(*announcements):
+    return [(team.holders, team.others, team.owner) for team in _form_teams(announcements)]
 
 
 def weight(seed=0, shape=(30, 40), dtype=torch.float32):
@@ -25,41 +26,41 @@ def weight(seed=0, shape=(30, 40), dtype=torch.float32):
 
 def test_each_layer_has_one_owner_and_loads_are_balanced():
     sizes = [200, 150, 140, 90, 60, 50, 40, 30, 20, 10]
-    told = {}
+    announced = {}
     for size in sizes:
-        told.update(said(torch.ones(size, size), layer=f"l{size}"))
-    teams = ranks._divided([told] * 3)
+        announced.update(announce(torch.ones(size, size), layer=f"l{size}"))
+    teams = _form_teams([announced] * 3)
     assert sorted(int(team.layer[1:]) for team in teams) == sorted(sizes)
     assert {team.owner for team in teams} == {0, 1, 2}
-    cost = {layer: one["cost"] for layer, one in told.items()}
+    cost = {layer: one["cost"] for layer, one in announced.items()}
     loads = [sum(cost[team.layer] for team in teams if team.owner == n) for n in range(3)]
     # Graham's bound for taking the most costly first: a third above the best
     assert max(loads) <= max(*cost.values(), sum(loads) / 3 * 4 / 3)
 
 
 def test_layers_that_took_no_step_cost_nothing():
-    told = {**said(torch.ones(90, 90), stepped=False, layer="idle")}
-    told.update(said(torch.ones(30, 30), layer="a"))
-    told.update(said(torch.ones(30, 30), layer="b"))
-    owners = {team.layer: team.owner for team in ranks._divided([told, told])}
+    announced = {**announce(torch.ones(90, 90), stepped=False, layer="idle")}
+    announced.update(announce(torch.ones(30, 30), layer="a"))
+    announced.update(announce(torch.ones(30, 30), layer="b"))
+    owners = {team.layer: team.owner for team in _form_teams([announced, announced])}
     assert owners["a"] != owners["b"]
 
 
 def test_a_step_on_one_process_is_a_step_of_the_layer():
-    told = [said(weight(), stepped=False), said(stepped=True)]
-    (team,) = ranks._divided(told)
+    announcements = [announce(weight(), stepped=False), announce(stepped=True)]
+    (team,) = _form_teams(announcements)
     assert (team.holders, team.others, team.owner) == ([0], [1], 0)
-    assert ranks._stepped(team, told)
+    assert team.has_stepped(announcements)
 
 
 def test_whoever_has_no_weight_follows_those_that_have():
-    assert holders(said(), said(weight()), said(weight())) == [([1, 2], [0], 1)]
-    assert holders(said(), said()) == [([], [0, 1], None)]
+    assert teams_of(announce(), announce(weight()), announce(weight())) == [([1, 2], [0], 1)]
+    assert teams_of(announce(), announce()) == [([], [0, 1], None)]
 
 
 def test_different_networks_have_owners_of_their_own():
-    told = [said(weight(0)), said(weight(1)), said(weight(0)), said()]
-    assert sorted(holders(*told), key=str) == [([0, 2], [], 0), ([1], [], 1), ([], [3], None)]
+    teams = teams_of(announce(weight(0)), announce(weight(1)), announce(weight(0)), announce())
+    assert sorted(teams, key=str) == [([0, 2], [], 0), ([1], [], 1), ([], [3], None)]
 
 
 @pytest.mark.parametrize(
@@ -74,25 +75,25 @@ def test_different_networks_have_owners_of_their_own():
     ],
     ids=["values", "shape", "type", "order", "a little", "not finite"],
 )
-def test_different_weights_are_told_apart(other):
-    assert len(holders(said(weight()), said(other))) == 2
+def test_different_weights_are_distinguished(other):
+    assert len(teams_of(announce(weight()), announce(other))) == 2
 
 
 def test_training_before_a_softmax_is_seen_though_it_leaves_the_sum():
     moved = weight() + 1e-3 * (weight(1) - weight(1).mean(0))
     assert moved.sum().item() == pytest.approx(weight().sum().item(), abs=1e-4)
-    assert len(holders(said(weight()), said(moved))) == 2
+    assert len(teams_of(announce(weight()), announce(moved))) == 2
 
 
 def test_replicas_that_drifted_apart_by_rounding_are_replicas():
     drifted = weight() * (1 + 1e-7 * weight(1))
     assert not torch.equal(drifted, weight())
-    assert len(holders(said(weight()), said(drifted))) == 1
+    assert len(teams_of(announce(weight()), announce(drifted))) == 1
 
 
 def test_replicas_with_nan_are_replicas():
     broken = weight().index_fill(0, torch.tensor([3]), torch.nan)
-    assert len(holders(said(broken), said(broken.clone()))) == 1
+    assert len(teams_of(announce(broken), announce(broken.clone()))) == 1
 
 
 def odd_tensors():
@@ -124,7 +125,7 @@ def odd_tensors():
 @pytest.mark.parametrize("kind", odd_tensors())
 def test_any_tensor_can_be_announced_and_is_like_itself(kind):
     tensor = odd_tensors()[kind]
-    assert len(holders(said(tensor), said(tensor))) == 1
+    assert len(teams_of(announce(tensor), announce(tensor))) == 1
 
 
 class Stubborn(torch.Tensor):
@@ -137,12 +138,12 @@ class Stubborn(torch.Tensor):
         return super().__torch_function__(function, types, args, kwargs or {})
 
 
-def test_a_tensor_that_can_not_be_read_is_announced_by_its_looks():
-    announced = said(weight().as_subclass(Stubborn))["layer"]["weights"]
+def test_a_tensor_that_can_not_be_read_is_announced_by_shape_and_type():
+    announced = announce(weight().as_subclass(Stubborn))["layer"]["weights"]
     assert announced == [[[30, 40, "torch.float32"], []]]
 
 
 def test_sums_are_taken_block_by_block(monkeypatch):
-    whole = said(weight())["layer"]["weights"][0][1]
-    monkeypatch.setattr(ranks, "_BLOCK", 7)
-    assert said(weight())["layer"]["weights"][0][1] == pytest.approx(whole, rel=1e-12)
+    whole = announce(weight())["layer"]["weights"][0][1]
+    monkeypatch.setattr(distributed, "_BLOCK", 7)
+    assert announce(weight())["layer"]["weights"][0][1] == pytest.approx(whole, rel=1e-12)

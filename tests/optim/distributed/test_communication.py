@@ -9,46 +9,45 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 import rankwise
-from rankwise.optim import distributed as exchange
-from rankwise.optim import ranks
-from rankwise.optim.distributed import anyone, everyone_tells, process_count, process_number
+from rankwise.optim import distributed, epoch_end
+from rankwise.optim.distributed import all_gather_json, any_process, get_rank, get_world_size
 from tests.optim.distributed.launch import launch
 from tests.optim.distributed.training import network, train_epoch
 
 
-def tells():
-    number = dist.get_rank()
-    said = {"number": number, "text": "é" * 1000 * number, "nan": [float("inf"), 0.1, None]}
-    return everyone_tells(said), anyone(number == 1, share=True), anyone(number == 1, share=False)
+def gather():
+    rank = dist.get_rank()
+    data = {"rank": rank, "text": "é" * 1000 * rank, "nan": [float("inf"), 0.1, None]}
+    conditions = [any_process(rank == 1, share=share) for share in (True, False)]
+    return all_gather_json(data), *conditions
 
 
-def test_everyone_hears_what_everyone_said(tmp_path):
-    found = launch(tells, 3, tmp_path)
-    for heard, shared, alone in found:
-        assert [one["number"] for one in heard] == [0, 1, 2]
-        assert heard[2]["text"] == "é" * 2000
-        assert heard[1]["nan"] == [float("inf"), 0.1, None]
+def test_every_process_gets_what_each_one_sent(tmp_path):
+    for rank, (received, shared, alone) in enumerate(launch(gather, 3, tmp_path)):
+        assert [data["rank"] for data in received] == [0, 1, 2]
+        assert received[2]["text"] == "é" * 2000
+        assert received[1]["nan"] == [float("inf"), 0.1, None]
         assert shared
-        assert alone is (heard is found[1][0])
+        assert alone is (rank == 1)
 
 
-def test_a_process_alone_tells_nobody():
-    assert (process_count(), process_number()) == (1, 0)
-    assert anyone(True, share=True) is True
-    assert anyone(False, share=True) is False
+def test_a_single_process_sends_nothing():
+    assert (get_world_size(), get_rank()) == (1, 0)
+    assert any_process(True, share=True) is True
+    assert any_process(False, share=True) is False
 
 
 def test_torch_may_come_without_distributed(monkeypatch):
     monkeypatch.setattr(dist, "is_available", lambda: False)
     monkeypatch.delattr(dist, "is_initialized")
-    assert (process_count(), process_number()) == (1, 0)
+    assert (get_world_size(), get_rank()) == (1, 0)
 
 
 def one_process():
     ddp = DistributedDataParallel(network())
     optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03)
     train_epoch(ddp, optimizer, 0)
-    ranks.everyone_tells = exchange.everyone_tells = None  # nothing is exchanged
+    epoch_end.all_gather_json = distributed.all_gather_json = None  # nothing is exchanged
     optimizer.epoch_step()
     return len(optimizer.last_probe.probed)
 
@@ -69,23 +68,23 @@ def test_a_group_of_one_process_exchanges_nothing(tmp_path):
 )
 def test_data_is_sent_from_a_device_that_the_backend_knows(monkeypatch, config, device):
     monkeypatch.setattr(dist, "get_backend_config", lambda: config)
-    assert exchange._device() == torch.device(device)
+    assert distributed._communication_device() == torch.device(device)
 
 
 @pytest.mark.parametrize(("backend", "device"), [("gloo", "cpu"), ("nccl", "cuda")])
-def test_torch_tells_of_a_backends_devices_as_expected(monkeypatch, backend, device):
+def test_torch_describes_the_devices_of_a_backend_as_expected(monkeypatch, backend, device):
     config = dist.distributed_c10d.BackendConfig(dist.Backend(backend))
     monkeypatch.setattr(dist, "get_backend_config", lambda: repr(config))
-    assert exchange._device() == torch.device(device)
+    assert distributed._communication_device() == torch.device(device)
 
 
-def told_by(what, *arguments):
-    """What a process is told that waits for one that has died."""
+def error_of(action, *arguments):
+    """The error on a process that waits for one that has died."""
     try:
-        what(*arguments)
-    except rankwise.ExchangeError as error:
+        action(*arguments)
+    except rankwise.DistributedError as error:
         return str(error)
-    return "nothing"
+    return "none"
 
 
 def dies(before):
@@ -96,8 +95,8 @@ def dies(before):
     if dist.get_rank() == dist.get_world_size() - 1:
         if before:
             os._exit(7)
-        ranks.survey = lambda *_, **__: os._exit(7)
-    return told_by(optimizer.epoch_step)
+        epoch_end.survey = lambda *_, **__: os._exit(7)
+    return error_of(optimizer.epoch_step)
 
 
 @pytest.mark.parametrize(("processes", "before"), [(2, True), (2, False), (3, True), (3, False)])
@@ -118,10 +117,10 @@ def dies_with_a_piece(first):
 
     if first:
         last()
-        return told_by(train_epoch, model, optimizer, 0)
+        return error_of(train_epoch, model, optimizer, 0)
     train_epoch(model, optimizer, 0)
     last()
-    return told_by(optimizer.epoch_step)
+    return error_of(optimizer.epoch_step)
 
 
 @pytest.mark.parametrize("first", [True, False])
