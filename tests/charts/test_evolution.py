@@ -1,16 +1,19 @@
-"""Figures of layers over epochs: what they show, checked in what Vega makes of them."""
+"""Charts of layers over epochs: what they show, checked in what Vega makes of them."""
+
+import math
 
 import pytest
 import vl_convert
 
 from rankwise import ArgumentError
 from rankwise.charts.evolution import (
-    quality_figure,
-    rate_figure,
-    trajectory_figure,
+    draw_heat_map,
+    draw_rates,
+    draw_trajectories,
+    make_layer_rows,
 )
-from rankwise.charts.heat_map import heat_map
-from rankwise.charts.style import rows_name
+from rankwise.charts.runs import draw_quality
+from rankwise.charts.style import get_dataset
 
 HOSTILE = "'</script><img src=x onerror=alert(1)>\"]; datum"
 
@@ -24,22 +27,22 @@ def rows(epochs=3, layers=("input", "middle", "output"), **metrics):
     ]
 
 
-def compiled(figure):
-    return vl_convert.vegalite_to_vega(figure.to_dict())
+def compiled(chart):
+    return vl_convert.vegalite_to_vega(chart.to_dict())
 
 
-def scale(figure, name):
-    return next(found for found in compiled(figure)["scales"] if found["name"] == name)
+def scale(chart, name):
+    return next(found for found in compiled(chart)["scales"] if found["name"] == name)
 
 
-def picture(figure):
-    return vl_convert.vegalite_to_svg(figure.to_dict())
+def picture(chart):
+    return vl_convert.vegalite_to_svg(chart.to_dict())
 
 
 DRAW = {
-    "heat": lambda found: heat_map(found, "quality"),
-    "rates": rate_figure,
-    "paths": trajectory_figure,
+    "heat": lambda found: draw_heat_map(found, "quality"),
+    "rates": draw_rates,
+    "paths": draw_trajectories,
 }
 
 
@@ -52,9 +55,9 @@ def test_any_number_of_epochs_can_be_drawn(draw, epochs):
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 def test_all_rows_are_in_one_named_data_set(draw):
     found = rows()
-    figure = draw(found)
-    assert (rows_name(figure), figure.data.values) == ("layers", found)
-    spec = figure.to_dict()
+    chart = draw(found)
+    assert (get_dataset(chart), chart.data.values) == ("layers", found)
+    spec = chart.to_dict()
     assert len(spec["datasets"]) == 1
     assert all("data" not in part for part in spec["layer"])
 
@@ -70,29 +73,29 @@ def test_a_layers_name_is_a_value_and_never_part_of_an_expression(draw):
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
-def test_a_figure_says_what_it_shows_to_those_who_cannot_see_it(draw):
+def test_a_chart_says_what_it_shows_to_those_who_cannot_see_it(draw):
     assert "3 layers" in draw(rows()).to_dict()["description"]
 
 
 def test_layers_stand_in_network_order_whatever_the_order_of_rows():
-    found = scale(heat_map(reversed(rows(layers=("z", "a", "m"))), "quality"), "y")
+    found = scale(draw_heat_map(reversed(rows(layers=("z", "a", "m"))), "quality"), "y")
     assert found["domain"] == ["z", "a", "m"]
 
 
 def test_a_heat_map_can_be_drawn_of_rows_under_another_name():
-    assert rows_name(heat_map(rows(), "condition", name="checkpoints")) == "checkpoints"
+    assert get_dataset(draw_heat_map(rows(), "condition", dataset="checkpoints")) == "checkpoints"
 
 
 def test_epochs_without_any_value_keep_their_column():
     found = [*rows(1), *({**row, "epoch": 2, "quality": None} for row in rows(1))]
-    text = picture(heat_map(found, "quality"))
+    text = picture(draw_heat_map(found, "quality"))
     assert ">1</text>" in text
     assert ">2</text>" in text
     assert text.count('fill="#d8dce1"') == 2  # a grey column for each, the first one covered
 
 
 def test_many_epochs_have_few_labels():
-    text = picture(heat_map(rows(250, layers=("fc",)), "quality"))
+    text = picture(draw_heat_map(rows(250, layers=("fc",)), "quality"))
     shown = [epoch for epoch in range(1, 251) if f">{epoch}</text>" in text]
     assert shown == [1, 50, 100, 150, 200, 250]
 
@@ -113,25 +116,25 @@ def spread(values):
     ids=str,
 )
 def test_rates_that_differ_by_orders_of_magnitude_are_logarithmic(rates, expected):
-    assert scale(heat_map(spread(rates), "rate"), "color")["type"] == expected
-    assert scale(rate_figure(spread(rates)), "y")["type"] == expected
+    assert scale(draw_heat_map(spread(rates), "rate"), "color")["type"] == expected
+    assert scale(draw_rates(spread(rates)), "y")["type"] == expected
 
 
 def test_an_unknown_metric_is_refused_with_those_that_are_known():
     with pytest.raises(ArgumentError, match=r"one of quality, stable_rank, .*got 'qualty'"):
-        heat_map(rows(), "qualty")
+        draw_heat_map(rows(), "qualty")
 
 
-def chosen(figure, layer):
-    spec = figure.to_dict()
+def chosen(chart, layer):
+    spec = chart.to_dict()
     next(param for param in spec["params"] if param["name"] == "layer")["value"] = layer
     return vl_convert.vegalite_to_svg(spec)
 
 
 @pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
 def test_the_chosen_layer_is_marked(draw):
-    figure = draw(rows())
-    assert chosen(figure, "middle") != chosen(figure, "output") != chosen(figure, "")
+    chart = draw(rows())
+    assert chosen(chart, "middle") != chosen(chart, "output") != chosen(chart, "")
 
 
 def test_a_path_goes_from_a_ring_in_the_first_epoch_to_a_dot_in_the_last_known():
@@ -139,24 +142,45 @@ def test_a_path_goes_from_a_ring_in_the_first_epoch_to_a_dot_in_the_last_known()
         {**row, "stable_rank": s, "condition": 1 - (s or 0)}
         for row, s in zip(rows(4, layers=("fc",)), (0.0, 0.3, 0.2, None), strict=True)
     ]
-    vega = compiled(trajectory_figure(found))
+    vega = compiled(draw_trajectories(found))
     ops = [t["ops"] for data in vega["data"] for t in data.get("transform", []) if "ops" in t]
     assert sorted(op for found in ops for op in found) == ["argmax", "argmin"]
 
 
 def test_steps_are_called_what_they_are():
-    drawn = quality_figure([{"epoch": 1, "quality": 0.1}], step="checkpoint").to_dict()
+    drawn = draw_quality([{"epoch": 1, "quality": 0.1}], step="checkpoint").to_dict()
     assert drawn["encoding"]["x"]["title"] == "checkpoint"
-    cells = heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
+    cells = draw_heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
     assert cells["encoding"]["x"]["title"] == "checkpoint"
 
 
-def test_two_epochs_are_labelled_once_each():
-    found = [{"epoch": epoch, "quality": 0.1 * epoch} for epoch in (1, 2)]
-    svg = vl_convert.vegalite_to_svg(quality_figure(found).to_dict())
-    assert svg.count(">1</text>") == svg.count(">2</text>") == 1
-
-
 def test_nothing_but_zeros_is_the_dark_end_of_the_scale():
-    found = heat_map(rows(quality=0.0), "quality").to_dict()["layer"][1]
+    found = draw_heat_map(rows(quality=0.0), "quality").to_dict()["layer"][1]
     assert found["encoding"]["color"]["scale"]["domain"] == [0, 1]
+
+
+def layer(epoch, name, **metrics):
+    return {"epoch": epoch, "name": name, "stable_rank": 0.25, "rate": 0.1, **metrics}
+
+
+def test_layers_are_counted_anew_in_every_epoch():
+    rows = make_layer_rows([layer(e, n) for e in (1, 2) for n in ("conv", "fc")])
+    assert [(row["epoch"], row["layer"], row["depth"]) for row in rows] == [
+        (1, "conv", 1),
+        (1, "fc", 2),
+        (2, "conv", 1),
+        (2, "fc", 2),
+    ]
+    assert set(rows[0]) == {
+        *("epoch", "layer", "depth", "stable_rank", "condition", "quality", "rank", "rate")
+    }
+
+
+def test_layer_rows_of_new_epochs_are_the_last_rows_of_all():
+    records = [layer(e, n) for e in (1, 2, 3) for n in ("conv", "fc")]
+    assert make_layer_rows(records[4:]) == make_layer_rows(records)[4:]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None], ids=repr)
+def test_a_rate_that_is_no_number_is_a_gap(value):
+    assert make_layer_rows([layer(1, "fc", rate=value)])[0]["rate"] is None

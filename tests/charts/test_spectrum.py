@@ -4,7 +4,8 @@ import vl_convert
 
 import rankwise
 from rankwise.charts import spectrum
-from rankwise.charts.spectrum import sides, spectrum_figure, spectrum_rows
+from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
+from rankwise.probes.chart_rows import make_spectra
 
 
 def strong(rows=30, columns=54, rank=3):
@@ -17,12 +18,16 @@ def found():
     return rankwise.probe(weights, spectra=True)
 
 
-def drawn(figure, chosen=""):
-    specification = figure.to_dict()
+def drawn(chart, chosen=""):
+    specification = chart.to_dict()
     for param in specification["params"]:
         if param["name"] == "layer":
             param["value"] = chosen
     return vl_convert.vegalite_to_svg(specification)
+
+
+def spectrum_rows(found, random=(), **options):
+    return make_spectrum_rows(make_spectra(found, random), **options)
 
 
 def rows_of(rows, layer, side):
@@ -45,29 +50,29 @@ def test_both_unfoldings_of_a_convolution_have_their_rows(found):
     assert len(rows_of(rows, "conv", "output")) == 18
     assert len(rows_of(rows, "conv", "input")) == 10
     assert not rows_of(rows, "fc", "input")
-    assert sides(rows) == ["output", "input"]
+    assert list_sides(rows) == ["output", "input"]
 
 
 def test_the_layer_of_highest_rank_stands_where_none_is_chosen(found):
     rows = spectrum_rows(found)
     assert {row["layer"] for row in rows if row.get("default")} == {"conv"}
-    assert drawn(spectrum_figure(rows)) == drawn(spectrum_figure(rows), "conv")
+    assert drawn(draw_spectrum(rows)) == drawn(draw_spectrum(rows), "conv")
 
 
 def test_the_chosen_layer_is_the_one_that_is_drawn(found):
-    figure = spectrum_figure(spectrum_rows(found, found.at_random()))
+    chart = draw_spectrum(spectrum_rows(found, found.at_random()))
     marks = 'aria-roledescription="point"'
-    assert drawn(figure, "fc").count(marks) == 30 + 2
-    assert drawn(figure, "conv").count(marks) == 18 + 3
-    assert "noise threshold" in drawn(figure, "fc")
-    assert "random weights" in drawn(figure, "fc")
+    assert drawn(chart, "fc").count(marks) == 30 + 2
+    assert drawn(chart, "conv").count(marks) == 18 + 3
+    assert "noise threshold" in drawn(chart, "fc")
+    assert "random weights" in drawn(chart, "fc")
 
 
 def test_a_side_that_the_chosen_layer_has_not_says_so(found):
     words = "This layer has the other unfolding only."
-    figure = spectrum_figure(spectrum_rows(found), "input")
-    assert words in drawn(figure, "fc")
-    assert words not in drawn(figure, "conv")
+    chart = draw_spectrum(spectrum_rows(found), "input")
+    assert words in drawn(chart, "fc")
+    assert words not in drawn(chart, "conv")
 
 
 def test_long_spectra_are_thinned_but_not_at_the_ends_nor_at_the_cut():
@@ -93,16 +98,16 @@ def test_zeros_are_left_out_of_a_logarithmic_axis():
     rows = spectrum_rows(found)
     assert [row["layer"] for row in rows if "value" in row] == ["dead", "dead"]
     for chosen in ("dead", "zero"):
-        assert "<svg" in drawn(spectrum_figure(rows), chosen)
+        assert "<svg" in drawn(draw_spectrum(rows), chosen)
 
 
-def test_without_spectra_there_are_no_rows_and_still_a_figure():
+def test_without_spectra_there_are_no_rows_and_still_a_chart():
     rows = spectrum_rows(rankwise.probe({"w": strong()}))
     assert rows == []
-    assert "<svg" in drawn(spectrum_figure(rows))
+    assert "<svg" in drawn(draw_spectrum(rows))
 
 
-def test_a_figure_names_the_layer_it_shows(found):
-    figure = spectrum_figure(spectrum_rows(found))
-    assert ">fc</text>" in drawn(figure, "fc")
-    assert ">conv</text>" in drawn(figure)
+def test_a_chart_names_the_layer_it_shows(found):
+    chart = draw_spectrum(spectrum_rows(found))
+    assert ">fc</text>" in drawn(chart, "fc")
+    assert ">conv</text>" in drawn(chart)

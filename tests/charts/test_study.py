@@ -1,17 +1,20 @@
-"""The figures of a study: they compile, share legends, and stay readable with many series."""
+"""The charts of a study: they compile, share legends, and stay readable with many series."""
 
 import json
 
 import pytest
 import vl_convert
 
-from rankwise.charts.bands import score_by_epoch, score_by_time
-from rankwise.charts.scales import time_unit
-from rankwise.charts.scatter import gap_by_quality, score_by_quality
-from rankwise.charts.series import NAMED
-from rankwise.charts.style import CATEGORIES
-from rankwise.charts.sweep import score_by_option, score_map
-from rankwise.charts.times import epoch_times
+from rankwise.charts.axes import choose_time_unit
+from rankwise.charts.study import (
+    draw_by_quality,
+    draw_epoch_times,
+    draw_networks,
+    draw_score_by_option,
+    draw_score_curves,
+    draw_score_map,
+)
+from rankwise.charts.style import CATEGORIES, NAMED
 
 HOSTILE = "sgd'] || \"</script>{{datum}}"
 
@@ -54,22 +57,24 @@ TIMES = [
     {"setting": HOSTILE, "part": "probe", "seconds": 0.1},
     {"setting": HOSTILE, "part": "total", "seconds": 1.1, "low": 1.0, "high": 1.2},
 ]
-FIGURES = {
-    "by epoch": lambda count: score_by_epoch(curves(count), names(count)),
-    "by time": lambda count: score_by_time(curves(count, "seconds"), names(count)),
-    "perplexity": lambda count: score_by_epoch(curves(count), names(count), score="perplexity"),
-    "quality": lambda count: score_by_quality(points(count), names(count)),
-    "gap": lambda count: gap_by_quality(points(count), names(count)),
-    "rates": lambda count: score_by_option(swept(count), names(count), option="lr"),
-    "map": lambda count: score_map(CELLS, across="lr", up="weight_decay"),
-    "times": lambda count: epoch_times(TIMES, [HOSTILE]),
+CHARTS = {
+    "by epoch": lambda count: draw_score_curves(curves(count), names(count)),
+    "by time": lambda count: draw_score_curves(
+        curves(count, "seconds"), names(count), across="seconds"
+    ),
+    "perplexity": lambda count: draw_score_curves(curves(count), names(count), score="perplexity"),
+    "quality": lambda count: draw_by_quality(points(count), names(count)),
+    "gap": lambda count: draw_by_quality(points(count), names(count), "gap"),
+    "rates": lambda count: draw_score_by_option(swept(count), names(count), option="lr"),
+    "map": lambda count: draw_score_map(CELLS, across="lr", up="weight_decay"),
+    "times": lambda count: draw_epoch_times(TIMES, [HOSTILE]),
 }
 
 
 @pytest.mark.parametrize("count", [1, 3, NAMED + 3])
-@pytest.mark.parametrize("figure", FIGURES)
-def test_every_figure_is_one_named_data_set_that_vega_takes(figure, count):
-    spec = FIGURES[figure](count).to_dict()
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_chart_is_one_named_data_set_that_vega_takes(chart, count):
+    spec = CHARTS[chart](count).to_dict()
     data = spec["data"]
     assert data.get("name")
     assert all("data" not in layer for layer in spec["layer"])
@@ -77,9 +82,9 @@ def test_every_figure_is_one_named_data_set_that_vega_takes(figure, count):
     assert vl_convert.vegalite_to_vega(spec)["marks"]
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-def test_names_from_files_are_values_and_never_part_of_an_expression(figure):
-    vega = vl_convert.vegalite_to_vega(FIGURES[figure](NAMED + 3).to_dict())
+@pytest.mark.parametrize("chart", CHARTS)
+def test_names_from_files_are_values_and_never_part_of_an_expression(chart):
+    vega = vl_convert.vegalite_to_vega(CHARTS[chart](NAMED + 3).to_dict())
     found = list(_strings(vega, ("expr", "signal", "update", "test", "field", "format")))
     assert found
     assert not [text for text in found if "</script>" in text]
@@ -96,20 +101,20 @@ def _strings(node, keys):
             yield from _strings(value, keys)
 
 
-def legends(figure):
-    return vl_convert.vegalite_to_vega(figure.to_dict())["legends"]
+def legends(chart):
+    return vl_convert.vegalite_to_vega(chart.to_dict())["legends"]
 
 
-@pytest.mark.parametrize("figure", ["by epoch", "quality", "rates"])
-def test_colour_and_dash_or_shape_share_one_legend_of_a_fixed_number_of_columns(figure):
-    (legend,) = legends(FIGURES[figure](9))
+@pytest.mark.parametrize("chart", ["by epoch", "quality", "rates"])
+def test_colour_and_dash_or_shape_share_one_legend_of_a_fixed_number_of_columns(chart):
+    (legend,) = legends(CHARTS[chart](9))
     assert legend.keys() & {"stroke", "fill"}
     assert legend.keys() & {"strokeDash", "shape"}
     assert isinstance(legend["columns"], int)
 
 
 def test_a_second_round_of_colours_is_dashed():
-    spec = score_by_epoch(curves(9), names(9)).to_dict()
+    spec = draw_score_curves(curves(9), names(9)).to_dict()
     line = next(layer["encoding"] for layer in spec["layer"] if "strokeDash" in layer["encoding"])
     colours, dashes = line["color"]["scale"]["range"], line["strokeDash"]["scale"]["range"]
     assert colours == [*CATEGORIES, *CATEGORIES[:2]]
@@ -119,7 +124,7 @@ def test_a_second_round_of_colours_is_dashed():
 
 @pytest.mark.parametrize("name", ["by epoch", "quality", "rates"])
 def test_more_series_than_have_a_look_are_grey_and_not_in_the_legend(name):
-    few, many = (FIGURES[name](count).to_dict() for count in (NAMED, NAMED + 3))
+    few, many = (CHARTS[name](count).to_dict() for count in (NAMED, NAMED + 3))
     assert len(many["layer"]) == len(few["layer"]) + 1
     grey = many["layer"][0]
     assert "color" not in grey["encoding"]
@@ -129,7 +134,7 @@ def test_more_series_than_have_a_look_are_grey_and_not_in_the_legend(name):
 
 
 def test_the_frame_is_set_by_what_comes_after_the_first_fifth():
-    spec = score_by_epoch(curves(1), names(1)).to_dict()
+    spec = draw_score_curves(curves(1), names(1)).to_dict()
     domains = [layer["encoding"]["y"].get("scale", {}).get("domain") for layer in spec["layer"]]
     assert [0.49, 0.91] in domains
     assert all(layer["mark"]["clip"] for layer in spec["layer"])
@@ -137,7 +142,7 @@ def test_the_frame_is_set_by_what_comes_after_the_first_fifth():
 
 def test_an_option_with_a_zero_has_its_values_side_by_side():
     def kind(values):
-        spec = score_by_option(swept(1, values), names(1), option="weight_decay").to_dict()
+        spec = draw_score_by_option(swept(1, values), names(1), option="weight_decay").to_dict()
         x = spec["layer"][0]["encoding"]["x"]
         return x["type"], x["scale"].get("type")
 
@@ -147,13 +152,26 @@ def test_an_option_with_a_zero_has_its_values_side_by_side():
 
 @pytest.mark.parametrize(("falling", "reverse"), [(False, False), (True, True)])
 def test_the_best_cell_of_a_map_is_the_bright_one(falling, reverse):
-    spec = score_map(CELLS, across="lr", up="beta", falling=falling).to_dict()
+    spec = draw_score_map(CELLS, across="lr", up="beta", lower_is_better=falling).to_dict()
     assert spec["layer"][0]["encoding"]["color"]["scale"]["reverse"] is reverse
 
 
 @pytest.mark.parametrize(("seconds", "unit"), [(30.0, "s"), (120.0, "min"), (7200.0, "h")])
 def test_times_are_shown_in_a_unit_that_suits_them(seconds, unit):
-    assert time_unit(seconds)[0] == unit
+    assert choose_time_unit(seconds)[0] == unit
     rows = [{**row, "seconds": row["seconds"] * seconds / 6} for row in curves(1, "seconds")]
-    spec = score_by_time(rows, names(1)).to_dict()
+    spec = draw_score_curves(rows, names(1), across="seconds").to_dict()
     assert f"({unit})" in spec["layer"][0]["encoding"]["x"]["title"]
+
+
+def test_networks_are_points_and_what_is_missing_is_left_out():
+    rows = [
+        {"network": HOSTILE, "group": HOSTILE, "rank_one": n / 10, "q": n / 5, "accuracy": 0.5 + n}
+        for n in range(4)
+    ]
+    rows.append({"network": "a", "group": "a", "rank_one": 0.0, "q": None, "accuracy": 0.5})
+    chart = draw_networks(rows, ("q", "Q"), ("accuracy", "test accuracy"))
+    picture = vl_convert.vegalite_to_svg(chart.to_json())
+    assert picture.count('aria-roledescription="point"') == 4
+    assert "unfoldings of rank 1" in picture
+    assert "test accuracy" in picture

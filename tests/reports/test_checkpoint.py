@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.charts.style import rows_name
+from rankwise.charts.style import get_dataset
 from rankwise.reports.checkpoint import NO_SPECTRA, THINNED, checkpoint_page
 from rankwise.reports.html import page_html
 from rankwise.reports.page import Picture, Table, Words
@@ -66,7 +66,7 @@ def test_every_metric_has_a_figure_and_says_how_to_read_it(weights):
     pictures = items(page, Picture)
     assert len(pictures) == 5 + 2  # the two unfoldings' spectra
     assert all(picture.reading for picture in pictures[:5])
-    names = {rows_name(picture.figure) for picture in pictures}
+    names = {get_dataset(picture.chart) for picture in pictures}
     assert names == {"layers", "spectra"}
 
 
@@ -86,7 +86,7 @@ def test_names_are_the_same_everywhere_and_safe_to_show(weights):
     _, page = page_of(weights)
     shown = "</script><script>hacked=1</script>\"'\\x0a\\u202e"
     assert shown in page.layers
-    rows = items(page, Picture)[0].figure.data.values
+    rows = items(page, Picture)[0].chart.data.values
     assert [row["layer"] for row in rows] == list(page.layers)
 
 

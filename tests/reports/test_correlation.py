@@ -58,7 +58,7 @@ def test_each_family_has_a_scatter_a_score_and_target(page):
     assert [one.title for one in items(plain, Picture)] == titles
     gaps = ["Q and generalisation gap", "Prominence and generalisation gap"]
     assert [one.title for one in items(hostile, Picture)] == [*titles, *gaps]
-    points = items(plain, Picture)[0].figure.data.values
+    points = items(plain, Picture)[0].chart.data.values
     assert [point["network"] for point in points] == [f"{n}.npz" for n in range(6, 12)]
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import rankwise
-from rankwise.charts.style import rows_name
+from rankwise.charts.style import get_dataset
 from rankwise.reports.evolution import evolution_page
 from rankwise.reports.html import page_html
 from rankwise.reports.page import Picture, Table, Words
@@ -23,8 +23,8 @@ def items(page, kind):
 
 
 def rows_of(page, name):
-    figures = [picture.figure for picture in items(page, Picture)]
-    return next(figure.data.values for figure in figures if rows_name(figure) == name)
+    figures = [picture.chart for picture in items(page, Picture)]
+    return next(figure.data.values for figure in figures if get_dataset(figure) == name)
 
 
 def test_every_layer_has_a_cell_in_every_checkpoint(probes):

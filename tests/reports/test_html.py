@@ -3,7 +3,7 @@
 import altair as alt
 import pytest
 
-from rankwise.charts.style import DEEP, NEAR, chart, finished, is_chosen
+from rankwise.charts.style import DEEP, IS_SELECTED_OR_NONE, NEAR, finish_chart, start_chart
 from rankwise.reports.html import asset, packed, page_html, rows_html, served_html
 from rankwise.reports.page import Cell, Fact, Page, Picture, Section, Table, Words
 
@@ -20,16 +20,16 @@ def rows():
 
 
 def figure(name="layers", found=None):
-    drawn = chart(name).mark_line(strokeWidth=8)
+    drawn = start_chart(name).mark_line(strokeWidth=8)
     encoded = drawn.encode(
         x="epoch:Q",
         y="rate:Q",
         detail="layer:N",
         color=alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP])),
-        opacity=alt.condition(is_chosen(or_none=True), alt.value(1), alt.value(0.2)),
+        opacity=alt.condition(IS_SELECTED_OR_NONE, alt.value(1), alt.value(0.2)),
         tooltip=["layer:N"],
     )
-    return finished(encoded, rows() if found is None else found, "The rates of three layers")
+    return finish_chart(encoded, rows() if found is None else found, "The rates of three layers")
 
 
 def table(**options):

@@ -8,7 +8,7 @@ pytest.importorskip("altair")
 pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
 
-from rankwise.charts.style import rows_name
+from rankwise.charts.style import get_dataset
 from rankwise.reports.html import page_html
 from rankwise.reports.page import Link, Picture, Table
 from rankwise.reports.run import run_page, run_update, thinned
@@ -69,9 +69,9 @@ def test_the_table_has_every_layer_at_the_last_epoch_with_its_highest_rate(tmp_p
 def test_figures_of_the_layers_share_their_rows(tmp_path):
     page = run_page(grown(tmp_path).read())
     shown = {
-        title: rows_name(picture.figure)
+        title: get_dataset(picture.chart)
         for title, picture in pictures(page).items()
-        if rows_name(picture.figure) == "layers"
+        if get_dataset(picture.chart) == "layers"
     }
     assert len(shown) == 6  # four heat maps, the rates, the paths
     assert page.layers == ("conv", "fc")
@@ -111,14 +111,14 @@ def test_an_update_holds_the_rows_of_new_epochs_only(tmp_path):
 def test_old_rows_and_an_update_are_the_rows_of_the_new_page(tmp_path):
     folder = grown(tmp_path, 2, status=None)
     old = {
-        rows_name(p.figure): p.figure.data.values
+        get_dataset(p.chart): p.chart.data.values
         for p in pictures(run_page(folder.read())).values()
     }
     folder.add(epoch(3), GROWN)
     news = run_update(folder.read(), 2)["datasets"]
     for picture in pictures(run_page(folder.read())).values():
-        name = rows_name(picture.figure)
-        assert picture.figure.data.values == [*old[name], *news[name]]
+        name = get_dataset(picture.chart)
+        assert picture.chart.data.values == [*old[name], *news[name]]
 
 
 def test_layers_of_an_epoch_that_has_no_record_yet_are_not_shown(tmp_path):

@@ -4,14 +4,14 @@ import pytest
 
 pytest.importorskip("altair")
 
-from rankwise.charts.run_rows import layer_rows
+from rankwise.charts.evolution import make_layer_rows
 from rankwise.reports.run_words import run_facts, run_verdict, time_text
 from tests.lab.runs import LAYERS, epoch, grown, written
 
 
 def words(folder):
     run = folder.read()
-    return " ".join(run_verdict(run, layer_rows(run.layers())))
+    return " ".join(run_verdict(run, make_layer_rows(run.layers())))
 
 
 def facts(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.charts.style import rows_name
+from rankwise.charts.style import get_dataset
 from rankwise.lab import Config, load_runs
 from rankwise.lab.records import Run, RunFolder
 from rankwise.lab.resolve import resolved
@@ -72,7 +72,7 @@ def picture(page, title):
 
 
 def rows_of(found):
-    return found.figure.data.values
+    return found.chart.data.values
 
 
 def titles(page):
@@ -409,8 +409,8 @@ def test_no_runs_no_finished_run_and_one_run_are_pages_too():
 def test_a_page_names_its_data_sets_apart_and_shares_rows_between_like_names():
     found = {}
     for one in items(study_page(study(), title="t"), Picture):
-        rows = one.figure.data.values
-        assert found.setdefault(rows_name(one.figure), rows) == rows
+        rows = one.chart.data.values
+        assert found.setdefault(get_dataset(one.chart), rows) == rows
     assert len(found) == 8
 
 

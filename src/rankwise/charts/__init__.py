@@ -1,12 +1,12 @@
-"""Figures: rows → Altair charts, for notebooks, pages and image files alike.
+"""Charts: rows → Altair charts, for notebooks, pages and image files alike.
 
-Every function takes rows and returns a chart; `chart.save("figure.png")` writes PNG, SVG, PDF or
+Every function takes rows and returns a chart; `chart.save("chart.png")` writes PNG, SVG, PDF or
 HTML, without a browser and without a network.
 """
 
 from rankwise.errors import MissingExtraError
 
 try:
-    import altair as alt  # noqa: F401 - whoever imports a figure is told what is missing
+    import altair as alt  # noqa: F401 - whoever imports a chart is told what is missing
 except ImportError as error:
-    raise MissingExtraError("altair", "report", "Drawing figures") from error
+    raise MissingExtraError("altair", "report", "Drawing charts") from error

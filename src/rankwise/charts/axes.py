@@ -1,7 +1,8 @@
-"""What the figures of epochs and layers share: axes, scales, titles and tooltips."""
+"""What charts share of their axes: metrics, scores and times, their scales, titles and tooltips."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -9,100 +10,128 @@ import altair as alt
 from rankwise.errors import ArgumentError
 
 __all__ = [
-    "MANY",
-    "SILENT",
-    "TITLES",
-    "across_axis",
-    "epoch_axis",
-    "layers_of",
-    "scale_of",
-    "title_of",
-    "tooltip_of",
-    "value_axis",
-    "whole_axis",
+    "METRICS",
+    "choose_scale",
+    "choose_time_unit",
+    "get_metric_title",
+    "get_score_format",
+    "get_score_name",
+    "list_layers",
+    "make_epoch_axis",
+    "make_epoch_columns",
+    "make_score_axis",
+    "make_tooltip",
+    "make_value_axis",
 ]
 
-TITLES = {
-    "quality": "quality q",
-    "stable_rank": "stable rank s",
-    "condition": "condition κ",
-    "rank": "rank",
-    "rank_fraction": "rank fraction",
-    "noise_fraction": "noise fraction",
-    "rate": "learning rate",
+# Each metric's name on an axis, and its number format.
+METRICS: Mapping[str, tuple[str, str]] = {
+    "quality": ("quality q", ".3f"),
+    "stable_rank": ("stable rank s", ".3f"),
+    "condition": ("condition κ", ".3f"),
+    "rank": ("rank", "~g"),
+    "rank_fraction": ("rank n'/n", ".1%"),
+    "noise_fraction": ("noise share", ".1%"),
+    "rate": ("learning rate", ".3g"),
 }
+SCORES = {"frechet": "Fréchet distance"}
 WIDE = 30  # a rate that changes by more than this, about 1.5 decades, is drawn on a log scale
-MANY = 1500  # more rows than this are drawn with less for each: no points, no text of its own
-# Data marks of thousands would each be announced to those who listen: the description is instead.
-SILENT: dict[str, Any] = {"aria": False}
 
 
-def epoch_axis(title: str = "epoch") -> alt.X:
-    """Epochs as columns side by side, whichever there are, with as many labels as there is room."""
+def make_epoch_columns(title: str = "epoch") -> alt.X:
+    """Return epochs as columns side by side, with as many labels as there is room for."""
     steps = "n > 400 ? 100 : n > 160 ? 50 : n > 70 ? 20 : n > 35 ? 10 : n > 14 ? 5 : 1"
     step = steps.replace("n ", "length(domain('x')) ")
-    shown = f"datum.index === 0 || datum.value % ({step}) === 0 ? datum.label : ''"
-    axis = alt.Axis(labelAngle=0, labelExpr=shown, labelOverlap="greedy", ticks=False)
+    label = f"datum.index === 0 || datum.value % ({step}) === 0 ? datum.label : ''"
+    axis = alt.Axis(labelAngle=0, labelExpr=label, labelOverlap="greedy", ticks=False)
     return alt.X("epoch:O", title=title, axis=axis)
 
 
-def whole_axis(**options: Any) -> alt.Axis:  # noqa: ANN401
-    """Labels at whole numbers alone; of two or three epochs Vega would label halves as well."""
-    whole = "datum.value % 1 ? '' : datum.label"
-    return alt.Axis(tickMinStep=1, format="d", labelExpr=whole, **options)
-
-
-def across_axis(across: str = "epoch") -> alt.X:
-    """Epochs, checkpoints, or seconds of training, as a line's axis."""
+def make_epoch_axis(across: str = "epoch") -> alt.X:
+    """Return the axis of a line over epochs, checkpoints, or seconds of training."""
     if across == "seconds":
         return alt.X("seconds:Q", title="seconds of training", axis=alt.Axis(tickCount=6))
-    return alt.X(
-        "epoch:Q",
-        title=across,
-        axis=whole_axis(grid=False),
-        scale=alt.Scale(zero=False, nice=False),
-    )
+    # Labels at whole numbers only; of two or three epochs Vega would label halves as well.
+    label = "datum.value % 1 ? '' : datum.label"
+    axis = alt.Axis(tickMinStep=1, format="d", labelExpr=label, grid=False)
+    return alt.X("epoch:Q", title=across, axis=axis, scale=alt.Scale(zero=False, nice=False))
 
 
-def value_axis(scale: alt.Scale, form: str = "~g") -> alt.Axis:
-    """A few ticks; without the crowd of lines that a logarithmic scale would have."""
+def make_value_axis(scale: alt.Scale, form: str = "~g") -> alt.Axis:
+    """Return an axis of a few ticks, without the many grid lines of a logarithmic scale."""
     return alt.Axis(tickCount=5, format=form, grid=scale.to_dict().get("type") != "log")
 
 
-def tooltip_of(field: str) -> alt.Tooltip:
-    """A field under its title, with as many digits as say something."""
-    if field not in TITLES:
+def make_tooltip(field: str) -> alt.Tooltip:
+    """Return a field under its title, with as many digits as matter."""
+    if field not in METRICS:
         return alt.Tooltip(field, type="nominal", title=field)
-    formats = {"rate": ".3g", "rank": "~g", "rank_fraction": ".1%", "noise_fraction": ".1%"}
-    return alt.Tooltip(f"{field}:Q", title=title_of(field), format=formats.get(field, ".3f"))
+    title, form = METRICS[field]
+    return alt.Tooltip(f"{field}:Q", title=title, format=form)
 
 
-def title_of(metric: str) -> str:
-    """What a metric is called in a figure.
+def get_metric_title(metric: str, known: Sequence[str] = tuple(METRICS)) -> str:
+    """Return what a metric is called in a chart.
 
     Raises:
-        ArgumentError: For a metric that is not known.
+        ArgumentError: If the metric is not known.
     """
-    if metric not in TITLES:
-        raise ArgumentError(f"metric should be one of {', '.join(TITLES)}, got {metric!r}.")
-    return TITLES[metric]
+    if metric not in known:
+        raise ArgumentError(f"metric should be one of {', '.join(known)}, got {metric!r}.")
+    return METRICS[metric][0]
 
 
-def layers_of(rows: list[Any]) -> list[str]:
-    """The layers' names in the order of their depth."""
+def list_layers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the layers' names in the order of their depth."""
     depths: dict[str, int] = {}
     for row in rows:
         depths.setdefault(row["layer"], row["depth"])
     return sorted(depths, key=depths.__getitem__)
 
 
-def scale_of(rows: list[Any], metric: str, **options: Any) -> alt.Scale:  # noqa: ANN401
-    """Linear from 0; logarithmic for rates that differ by orders of magnitude."""
-    found = [abs(row[metric]) for row in rows if row.get(metric)]
-    if not found:  # nothing but zeros: else 0 would stand in the middle of the scale
+def choose_scale(rows: Sequence[Mapping[str, Any]], metric: str, **options: Any) -> alt.Scale:  # noqa: ANN401
+    """Return a linear scale from 0; a logarithmic one for rates of different magnitudes."""
+    values = [abs(row[metric]) for row in rows if row.get(metric)]
+    if not values:  # nothing but zeros: otherwise 0 would be in the middle of the scale
         return alt.Scale(domain=[0, 1], **options)
-    if metric != "rate" or max(found) <= WIDE * min(found):
+    if metric != "rate" or max(values) <= WIDE * min(values):
         return alt.Scale(zero=True, **options)
     if all(row.get(metric) is None or row[metric] > 0 for row in rows):
         return alt.Scale(type="log", **options)
-    return alt.Scale(type="symlog", constant=min(found), **options)
+    return alt.Scale(type="symlog", constant=min(values), **options)
+
+
+def get_score_name(score: str) -> str:
+    """Return what a score on the test set is called.
+
+    Example:
+        >>> get_score_name("accuracy"), get_score_name("frechet")
+        ('test accuracy', 'test Fréchet distance')
+    """
+    return f"test {SCORES.get(score, score)}"
+
+
+def get_score_format(score: str) -> str:
+    """Return the format of a score in a tooltip."""
+    return ".2%" if score == "accuracy" else ".4~g"
+
+
+def make_score_axis(field: str, score: str, **options: Any) -> alt.Y:  # noqa: ANN401
+    """Return the axis of a score, accuracy in percent; it need not begin at 0."""
+    axis = alt.Axis(format="~%" if score == "accuracy" else "~g", tickCount=6)
+    begin: dict[str, Any] = {"nice": False} if "type" in options else {"zero": False}
+    scale = alt.Scale(**begin, **options)
+    return alt.Y(f"{field}:Q", title=get_score_name(score), axis=axis, scale=scale)
+
+
+def choose_time_unit(longest: float) -> tuple[str, float]:
+    """Return the unit that suits a time in seconds, and how many seconds it has.
+
+    Example:
+        >>> choose_time_unit(300.0), choose_time_unit(90000.0)
+        (('min', 60.0), ('h', 3600.0))
+    """
+    for name, seconds in (("h", 3600.0), ("min", 60.0)):
+        if longest >= 2 * seconds:
+            return name, seconds
+    return "s", 1.0

@@ -1,126 +1,215 @@
-"""How layers change from epoch to epoch, as lines: rates, paths of s and κ, and Q."""
+"""Layers from epoch to epoch: heat maps (the paper's Fig. 1b), rates, and paths of s and κ."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
 
 import altair as alt
 
+from rankwise._text import sanitize
 from rankwise.charts.axes import (
-    MANY,
-    SILENT,
-    TITLES,
-    across_axis,
-    layers_of,
-    scale_of,
-    title_of,
-    tooltip_of,
-    value_axis,
+    METRICS,
+    choose_scale,
+    get_metric_title,
+    list_layers,
+    make_epoch_axis,
+    make_epoch_columns,
+    make_tooltip,
+    make_value_axis,
 )
 from rankwise.charts.style import (
-    CATEGORIES,
     DEEP,
+    INK,
+    IS_SELECTED,
     NEAR,
+    SEQUENTIAL,
     Rows,
-    chart,
-    finished,
-    is_chosen,
+    finish_chart,
+    start_chart,
 )
 
-__all__ = ["quality_figure", "rate_figure", "trajectory_figure"]
+__all__ = ["EpochLayerRow", "draw_heat_map", "draw_rates", "draw_trajectories", "make_layer_rows"]
+
+MANY = 1500  # more rows than this are drawn with less for each: no points, no text of its own
+# A screen reader would announce each of thousands of marks; the chart's description is enough.
+SILENT: dict[str, Any] = {"aria": False}
+# Marks of all layers fade while one is selected; one expression for all of them.
+FADED: dict[str, Any] = {**SILENT, "opacity": alt.ExprRef("layer === '' ? 0.9 : 0.25")}
+LABEL = 18  # characters of a layer's name: the end, which distinguishes layers
+SHORT_LABEL = f"length(datum.label) > {LABEL} ? '…' + slice(datum.label, {1 - LABEL}) : datum.label"
 
 
-def rate_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
-    """The learning rate of every layer from epoch to epoch, darker with depth.
+class EpochLayerRow(TypedDict):
+    """A layer after an epoch; its depth is its place in the network."""
+
+    epoch: int
+    layer: str
+    depth: int
+    stable_rank: float | None
+    condition: float | None
+    quality: float | None
+    rank: float | None
+    rate: float | None
+
+
+def make_layer_rows(records: Iterable[Mapping[str, Any]]) -> list[EpochLayerRow]:
+    """Return a row for every layer of every epoch.
+
+    Args:
+        records: Whole epochs, layers in network order: epoch, name, and any of the metrics
+            stable_rank, condition, quality, rank and rate.
+
+    Example:
+        >>> make_layer_rows([{"epoch": 1, "name": "fc", "rate": 0.1}])[0]["depth"]
+        1
+    """
+    depths: Counter[int] = Counter()
+    rows: list[EpochLayerRow] = []
+    for record in records:
+        epoch = record["epoch"]
+        depths[epoch] += 1
+        rows.append(
+            {
+                "epoch": epoch,
+                "layer": sanitize(record["name"]),
+                "depth": depths[epoch],
+                "stable_rank": _finite(record.get("stable_rank")),
+                "condition": _finite(record.get("condition")),
+                "quality": _finite(record.get("quality")),
+                "rank": _finite(record.get("rank")),
+                "rate": _finite(record.get("rate")),
+            }
+        )
+    return rows
+
+
+def draw_heat_map(
+    rows: Rows, metric: str, *, dataset: str = "layers", step: str = "epoch"
+) -> alt.LayerChart:
+    """Draw layers from the input down, epochs to the right, and a metric as colour.
+
+    Args:
+        rows: epoch, layer, depth and the metric. A cell without a value stays grey.
+        metric: "quality", "stable_rank", "condition", "rate", ….
+        dataset: What a page calls the rows.
+        step: What a column is, as in "checkpoint".
+
+    Raises:
+        ArgumentError: If the metric is not known.
+    """
+    rows = list(rows)
+    title, layers = get_metric_title(metric), list_layers(rows)
+    base = start_chart(dataset, height=min(max(14 * len(layers), 60), 480))
+    axis = alt.Axis(labelExpr=SHORT_LABEL, labelOverlap=True, ticks=False, domain=False)
+    y = alt.Y("layer:N", title=None, scale=alt.Scale(domain=layers), axis=axis)
+    # A layer of rank 1 has a q far above all others; a root scale still distinguishes those.
+    root: dict[str, Any] = {"type": "sqrt", "nice": False} if metric == "quality" else {}
+    colour = alt.Color(
+        f"{metric}:Q",
+        scale=choose_scale(rows, metric, scheme=SEQUENTIAL, **root),
+        legend=alt.Legend(title=title, gradientLength=160, format="~g", tickCount=3),
+    )
+    columns = base.transform_aggregate(n="count()", groupby=["epoch"])
+    background = columns.mark_rect(color=alt.ExprRef("faint"), **SILENT)
+    cells = _heat_cells(base, metric, many=len(rows) > MANY)
+    selected = base.transform_filter(IS_SELECTED).transform_aggregate(
+        n="count()", groupby=["layer"]
+    )
+    frame = selected.mark_rect(filled=False, stroke=INK, strokeWidth=2, **SILENT)
+    x = make_epoch_columns(step)
+    chart = background.encode(x) + cells.encode(x, y, colour) + frame.encode(y)
+    description = f"Heat map of {title} of {len(layers)} layers over {step}s."
+    return finish_chart(chart, rows, description)
+
+
+def draw_rates(rows: Rows, *, dataset: str = "layers") -> alt.LayerChart:
+    """Draw the learning rate of every layer from epoch to epoch, darker with depth.
 
     Args:
         rows: epoch, layer, depth and rate.
-        name: What a page calls the rows.
+        dataset: What a page calls the rows.
     """
-    rows, metric = list(rows), "rate"
-    title, scale, layers = title_of(metric), scale_of(rows, metric), layers_of(rows)
-    base = chart(name, height=260).encode(
-        across_axis(),
-        alt.Y(f"{metric}:Q", title=title, scale=scale, axis=value_axis(scale)),
-        _depth_colour(layers),
+    rows = list(rows)
+    scale, layers, many = choose_scale(rows, "rate"), list_layers(rows), len(rows) > MANY
+    base = start_chart(dataset, height=260).encode(
+        make_epoch_axis(),
+        alt.Y("rate:Q", title=METRICS["rate"][0], scale=scale, axis=make_value_axis(scale)),
+        _encode_depth(layers),
         alt.Detail("layer:N"),
     )
-    width = 1 if len(rows) > MANY else 2
-    every = base.mark_line(point=_points(rows), strokeWidth=width, **_faded()).encode(
-        tooltip=_named()
-    )
-    figure = every + _chosen_line(base, metric)
-    description = f"Lines of {title} of {len(layers)} layers over epochs."
-    return finished(figure, rows, description)
+    points = False if many else alt.OverlayMarkDef(size=14, **FADED)
+    every = base.mark_line(point=points, strokeWidth=1 if many else 2, **FADED)
+    chart = every.encode(tooltip=_name_tooltip()) + _selected_line(base, "rate")
+    description = f"Lines of {METRICS['rate'][0]} of {len(layers)} layers over epochs."
+    return finish_chart(chart, rows, description)
 
 
-def trajectory_figure(rows: Rows, *, name: str = "layers") -> alt.LayerChart:
-    """The path of every layer through stable rank s and condition κ, from epoch to epoch.
+def draw_trajectories(rows: Rows, *, dataset: str = "layers") -> alt.LayerChart:
+    """Draw the path of every layer through stable rank s and condition κ, epoch by epoch.
 
     Args:
         rows: epoch, layer, depth, stable_rank and condition.
-        name: What a page calls the rows.
+        dataset: What a page calls the rows.
     """
     rows = list(rows)
-    base, colour = chart(name, height=320), _depth_colour(layers_of(rows))
+    layers = list_layers(rows)
+    base, colour, scale = (
+        start_chart(dataset, height=320),
+        _encode_depth(layers),
+        alt.Scale(zero=True),
+    )
+    axis: dict[str, Any] = {"scale": scale, "axis": make_value_axis(scale)}
     paths = base.encode(
-        _axis("stable_rank", alt.X),
-        _axis("condition", alt.Y),
+        alt.X("stable_rank:Q", title=METRICS["stable_rank"][0], **axis),
+        alt.Y("condition:Q", title=METRICS["condition"][0], **axis),
         colour,
         alt.Detail("layer:N"),
         alt.Order("epoch:Q"),
     )
-    every = paths.mark_line(strokeWidth=1.5, strokeJoin="round", **_faded()).encode(
-        tooltip=_named()
-    )
-    chosen = _chosen_line(paths, "stable_rank", "condition")
-    figure = every + chosen + _ends(base, colour, "first") + _ends(base, colour, "last")
-    description = f"Paths of {len(layers_of(rows))} layers through stable rank and condition."
-    return finished(figure, rows, description)
+    every = paths.mark_line(strokeWidth=1.5, strokeJoin="round", **FADED)
+    selected = _selected_line(paths, "stable_rank", "condition")
+    ends = _path_ends(base, colour, "first") + _path_ends(base, colour, "last")
+    description = f"Paths of {len(layers)} layers through stable rank and condition."
+    return finish_chart(every.encode(tooltip=_name_tooltip()) + selected + ends, rows, description)
 
 
-def quality_figure(rows: Rows, *, name: str = "quality", step: str = "epoch") -> alt.Chart:
-    """Network quality Q from epoch to epoch.
+def _finite(value: float | None) -> float | None:
+    """A gap for what is not a number: the rates of a running training may be NaN."""
+    return value if value is not None and math.isfinite(value) else None
 
-    Args:
-        rows: epoch and quality.
-        name: What a page calls the rows.
-        step: What lies between two points, as in "checkpoint".
+
+def _heat_cells(base: alt.Chart, metric: str, *, many: bool) -> alt.Chart:
+    """The cells of a heat map.
+
+    Small ones overlap a little, otherwise the background shines through between them; and their
+    tooltip is the row as it is, since a text for each of 25,000 takes as long as all the rest.
     """
-    point = alt.OverlayMarkDef(size=18, color=CATEGORIES[0])
-    figure = (
-        chart(name)
-        .mark_line(point=point, color=CATEGORIES[0])
-        .encode(
-            across_axis(step),
-            alt.Y("quality:Q", title="network quality Q"),
-            tooltip=[tooltip_of("epoch"), alt.Tooltip("quality:Q", title="Q", format=".3f")],
-        )
-    )
-    return finished(figure, rows, f"Network quality Q by {step}.")
+    size = alt.RelativeBandSize(band=1.2 if many else 1.0)
+    whole_row = alt.TooltipContent(content="data") if many else alt.Undefined
+    cells = base.mark_rect(width=size, height=size, clip=True, tooltip=whole_row, **SILENT)
+    if many:
+        return cells
+    return cells.encode(tooltip=[make_tooltip(field) for field in ("layer", "epoch", metric)])
 
 
-def _axis(metric: str, channel: Any) -> Any:  # noqa: ANN401 - alt.X or alt.Y
-    scale = alt.Scale(zero=True)
-    return channel(f"{metric}:Q", title=title_of(metric), scale=scale, axis=value_axis(scale))
-
-
-def _depth_colour(layers: list[str]) -> alt.Color:
-    """From near to deep. The legend has the ends alone, which also fit beside one another."""
+def _encode_depth(layers: Sequence[str]) -> alt.Color:
+    """From near to deep. The legend has the two ends only, which fit beside one another."""
     ends = sorted({1, max(len(layers), 1)})
     legend = alt.Legend(title="depth", format="d", values=ends)
     return alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)
 
 
-def _chosen_line(base: alt.Chart, *metrics: str) -> alt.Chart:
-    """The chosen layer's line, thick, with its points."""
-    chosen = base.transform_filter(is_chosen())
-    return chosen.mark_line(strokeWidth=3, point=alt.OverlayMarkDef(size=24), **SILENT).encode(
-        tooltip=[*_named(), tooltip_of("epoch"), *map(tooltip_of, metrics)]
-    )
+def _selected_line(base: alt.Chart, *metrics: str) -> alt.Chart:
+    """The selected layer's line, thick, with its points."""
+    selected = base.transform_filter(IS_SELECTED)
+    line = selected.mark_line(strokeWidth=3, point=alt.OverlayMarkDef(size=24), **SILENT)
+    return line.encode(tooltip=[*_name_tooltip(), *map(make_tooltip, ("epoch", *metrics))])
 
 
-def _ends(base: alt.Chart, colour: alt.Color, which: str) -> alt.Chart:
+def _path_ends(base: alt.Chart, colour: alt.Color, which: str) -> alt.Chart:
     """A ring where each path begins ("first"), or a dot where it ends ("last")."""
     known = "isValid(datum.stable_rank) && isValid(datum.condition)"
     pick = {"first": "argmin(epoch)", "last": "argmax(epoch)"}[which]
@@ -128,28 +217,19 @@ def _ends(base: alt.Chart, colour: alt.Color, which: str) -> alt.Chart:
         groupby=["layer", "depth"], **{which: pick}
     )
     x, y = f"{which}.stable_rank:Q", f"{which}.condition:Q"
-    dot = which == "last"
-    return ends.mark_point(filled=dot, size=50 if dot else 30, **_faded()).encode(
+    is_dot = which == "last"
+    return ends.mark_point(filled=is_dot, size=50 if is_dot else 30, **FADED).encode(
         alt.X(x),
         alt.Y(y),
         colour,
         tooltip=[
-            *_named(),
+            *_name_tooltip(),
             alt.Tooltip(f"{which}.epoch:Q", title="epoch"),
-            alt.Tooltip(x, title=TITLES["stable_rank"], format=".3f"),
-            alt.Tooltip(y, title=TITLES["condition"], format=".3f"),
+            alt.Tooltip(x, title=METRICS["stable_rank"][0], format=".3f"),
+            alt.Tooltip(y, title=METRICS["condition"][0], format=".3f"),
         ],
     )
 
 
-def _faded() -> dict[str, Any]:
-    """Marks of all layers step back while one is chosen; one expression for all of them."""
-    return {**SILENT, "opacity": alt.ExprRef("layer === '' ? 0.9 : 0.25")}
-
-
-def _points(rows: list[Any]) -> alt.OverlayMarkDef | bool:
-    return alt.OverlayMarkDef(size=14, **_faded()) if len(rows) <= MANY else False
-
-
-def _named() -> list[alt.Tooltip]:
-    return [tooltip_of("layer"), tooltip_of("depth")]
+def _name_tooltip() -> list[alt.Tooltip]:
+    return [make_tooltip("layer"), make_tooltip("depth")]

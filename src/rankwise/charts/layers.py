@@ -1,224 +1,287 @@
-"""One metric of every layer, in network order, beside what random weights would show."""
+"""One metric of every layer, in network order: beside random weights, or before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
 
 import altair as alt
 
-from rankwise._text import sanitize
+from rankwise.charts.axes import METRICS, get_metric_title
 from rankwise.charts.style import (
     CATEGORIES,
     INK,
+    IS_SELECTED,
+    IS_SELECTED_OR_NONE,
     WIDTH,
-    Rows,
-    chart,
-    finished,
-    is_chosen,
+    finish_chart,
+    start_chart,
 )
 from rankwise.errors import ArgumentError
-from rankwise.probes.results import LayerMetrics
-from rankwise.probes.show.summary import lifted
-from rankwise.probes.show.table import ranks, shape
 
-__all__ = ["METRICS", "depth_axis", "layer_figure", "layer_rows", "layers_figure", "metric_axis"]
+__all__ = [
+    "CROWDED",
+    "EMPTY",
+    "LAYER_METRICS",
+    "RANK_ONE",
+    "STRUCTURED",
+    "LayerRow",
+    "draw_all_metrics",
+    "draw_diff",
+    "draw_layers",
+]
 
-# Each metric's name on an axis, and its number format.
-METRICS: Mapping[str, tuple[str, str]] = {
-    "quality": ("quality q", ".3f"),
-    "stable_rank": ("stable rank s", ".3f"),
-    "condition": ("condition κ", ".3f"),
-    "rank_fraction": ("rank n'/n", ".1%"),
-    "noise_fraction": ("noise share", ".1%"),
-}
+LAYER_METRICS = ("quality", "stable_rank", "condition", "rank_fraction", "noise_fraction")
+LOWER_IS_BETTER = {"condition", "noise_fraction"}
 
-HOLDS, LIFTED, EMPTY = "holds structure", "rank 1 lifts q", "noise only"
+STRUCTURED, RANK_ONE, EMPTY = "has structure", "rank 1 (inflated q)", "noise only"
 RANDOM = "random weights"
-# What each state looks like: told apart by colour and by shape.
-LOOKS: Mapping[str, tuple[str, str]] = {
-    HOLDS: (CATEGORIES[0], "circle"),
-    LIFTED: (CATEGORIES[1], "triangle-up"),
+# Each state's colour and shape.
+STATES: Mapping[str, tuple[str, str]] = {
+    STRUCTURED: (CATEGORIES[0], "circle"),
+    RANK_ONE: (CATEGORIES[1], "triangle-up"),
     EMPTY: (CATEGORIES[5], "diamond"),
     RANDOM: (CATEGORIES[6], "stroke"),
 }
+BETTER, WORSE, SAME = "better", "worse", "same"
+COLOURS = {BETTER: CATEGORIES[0], WORSE: CATEGORIES[5], SAME: CATEGORIES[6]}
 FEW = 12
-CROWDED = 120  # from so many layers on marks are smaller and stand without stems
+CROWDED = 120  # from so many layers on marks are smaller and have no stems
 
 
-def layer_rows(
-    layers: Iterable[LayerMetrics], random: Iterable[LayerMetrics] = ()
-) -> list[dict[str, Any]]:
-    """A row for every probed layer, for all figures of layers.
+class RandomMetrics(TypedDict, total=False):
+    """What random weights of a layer's shape show, where known."""
 
-    Args:
-        layers: Rows of a probe, or a probe.
-        random: The same layers with random weights, as `Probe.at_random` gives them.
-
-    Example:
-        >>> import torch, rankwise
-        >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9})
-        >>> row = layer_rows(found, found.at_random())[0]
-        >>> row["layer"], row["depth"], row["state"], row["random_stable_rank"]
-        ('fc.weight', 1, 'rank 1 lifts q', 0.0)
-    """
-    drawn = {layer.name: layer for layer in random if layer.probed}
-    probed = [layer for layer in layers if layer.probed]
-    return [
-        {
-            "layer": sanitize(layer.name),
-            "depth": depth,
-            "kind": sanitize(layer.kind),
-            "shape": shape(layer.shape),
-            "ranks": ranks(layer),
-            "state": _state(layer),
-            **_figures(layer),
-            **(_figures(drawn[layer.name], "random_") if layer.name in drawn else {}),
-        }
-        for depth, layer in enumerate(probed, start=1)
-    ]
+    random_quality: float | None
+    random_stable_rank: float | None
+    random_condition: float | None
+    random_rank_fraction: float | None
+    random_noise_fraction: float | None
 
 
-def layer_figure(rows: Rows, metric: str, *, name: str = "layers") -> alt.LayerChart:
-    """One metric of every layer, in network order.
+class LayerRow(RandomMetrics):
+    """A probed layer."""
+
+    layer: str
+    depth: int
+    kind: str
+    shape: str
+    ranks: str
+    state: str  # STRUCTURED, RANK_ONE or EMPTY
+    quality: float | None
+    stable_rank: float | None
+    condition: float | None
+    rank_fraction: float | None
+    noise_fraction: float | None
+
+
+def draw_layers(
+    rows: Iterable[LayerRow], metric: str, *, dataset: str = "layers"
+) -> alt.LayerChart:
+    """Draw one metric of every layer, in network order.
 
     Args:
-        rows: As `layer_rows` gives them.
-        metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction".
-        name: What a page calls the rows.
+        rows: The layers.
+        metric: One of `LAYER_METRICS`.
+        dataset: What a page calls the rows.
 
     Raises:
         ArgumentError: If there is no such metric.
 
     Example:
-        >>> import torch, rankwise
-        >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9})
-        >>> layer_figure(layer_rows(found), "quality").to_dict()["description"]
-        'quality q of 1 layer, in network order.'
+        >>> draw_layers([], "quality").to_dict()["description"]
+        'quality q of 0 layers, in network order.'
     """
-    rows = list(rows)
-    figure = _drawn(chart(name, height=190), rows, metric)
-    return finished(figure, rows, f"{METRICS[metric][0]} of {_layers(rows)}, in network order.")
+    title, listed = get_metric_title(metric, LAYER_METRICS), list(rows)
+    chart = _draw_metric(start_chart(dataset, height=190), listed, metric)
+    return finish_chart(chart, listed, f"{title} of {_count(listed)}, in network order.")
 
 
-def layers_figure(rows: Rows) -> alt.VConcatChart:
-    """All metrics of every layer, one chart below the other: for notebooks and image files."""
-    rows = list(rows)
-    if not rows:
+def draw_all_metrics(rows: Iterable[LayerRow]) -> alt.VConcatChart:
+    """Draw all metrics of every layer, one chart below the other: for notebooks and image files.
+
+    Raises:
+        ArgumentError: If there are no rows.
+    """
+    listed = list(rows)
+    if not listed:
         raise ArgumentError("No layer was probed, so there is nothing to draw.")
-    charts = [_drawn(alt.Chart(width=WIDTH, height=110), rows, metric) for metric in METRICS]
-    stacked = alt.vconcat(*charts, data=chart("layers").data)
-    titles = ", ".join(title for title, _ in METRICS.values())
-    return finished(stacked, rows, f"{titles} of {_layers(rows)}, in network order.")
+    base = alt.Chart(width=WIDTH, height=110)
+    charts = [_draw_metric(base, listed, metric) for metric in LAYER_METRICS]
+    stacked = alt.vconcat(*charts, data=start_chart("layers").data)
+    titles = ", ".join(METRICS[metric][0] for metric in LAYER_METRICS)
+    return finish_chart(stacked, listed, f"{titles} of {_count(listed)}, in network order.")
 
 
-def depth_axis(count: int) -> alt.X:
+def draw_diff(
+    before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str, *, dataset: str = "changes"
+) -> alt.LayerChart:
+    """Draw a line from each layer's value before to its value after.
+
+    Args:
+        before: The layers that both sides have, as they were.
+        after: The same layers, in the same order, as they are now.
+        metric: One of `LAYER_METRICS`.
+        dataset: What a page calls the rows.
+
+    Raises:
+        ArgumentError: If there is no such metric.
+
+    Example:
+        >>> draw_diff([], [], "stable_rank").to_dict()["description"]
+        'stable rank s of 0 layers before and after, in network order.'
+    """
+    title = get_metric_title(metric, LAYER_METRICS)
+    rows = [_pair(*sides) for sides in zip(before, after, strict=True)]
+    description = f"{title} of {_count(rows)} before and after, in network order."
+    return finish_chart(
+        _draw_changes(start_chart(dataset, height=200), rows, metric), rows, description
+    )
+
+
+def _draw_metric(base: alt.Chart, rows: Sequence[LayerRow], metric: str) -> alt.LayerChart:
+    fields: Sequence[Mapping[str, Any]] = rows
+    random = [row[f"random_{metric}"] for row in fields if f"random_{metric}" in row]
+    values = [row[metric] for row in fields if metric != "quality" or row["state"] != RANK_ONE]
+    y = _metric_axis(metric, metric, values + (random if metric != "quality" else []))
+    x, crowded = _depth_axis(len(rows)), len(rows) >= CROWDED
+    states = {row["state"] for row in rows} | ({RANDOM} if random else set())
+    colours, shapes = _state_scales([state for state in STATES if state in states], STATES)
+    opacity = alt.condition(IS_SELECTED_OR_NONE, alt.value(1), alt.value(0.3))
+    point = base.mark_point(filled=True, size=18 if crowded else 60, opacity=1).encode(
+        x,
+        y,
+        opacity=opacity,
+        fill=alt.Fill("state:N", scale=colours, title=None),
+        stroke=alt.Stroke("state:N", scale=colours, title=None),
+        shape=alt.Shape("state:N", scale=shapes, title=None),
+        tooltip=_layer_tooltip(metric, random=bool(random)),
+    )
+    stems = _random_stems(base, x, y, metric, crowded=crowded) if random else []
+    return alt.LayerChart(layer=[_selected_rule(base, x), *stems, point])
+
+
+def _draw_changes(base: alt.Chart, rows: Sequence[dict[str, Any]], metric: str) -> alt.LayerChart:
+    plain = [row for row in rows if metric != "quality" or not row["rank_one"]]
+    values = [row[f"{metric}_{side}"] for row in plain for side in ("before", "after")]
+    x, after = _depth_axis(len(rows)), _metric_axis(f"{metric}_after", metric, values)
+    before, crowded = f"{metric}_before:Q", len(rows) >= CROWDED
+    # Better and worse by colour, up and down by shape; the legend names those there are.
+    up, down = "triangle-up", "triangle-down"
+    better, worse = (down, up) if metric in LOWER_IS_BETTER else (up, down)
+    shapes = {BETTER: better, WORSE: worse, SAME: "circle"}
+    seen = {row[f"{metric}_change"] for row in rows}
+    looks = {change: (COLOURS[change], shapes[change]) for change in shapes if change in seen}
+    colour_scale, shape_scale = _state_scales(list(looks), looks)
+    colour = alt.Color(f"{metric}_change:N", scale=colour_scale, title=None)
+    shape = alt.Shape(f"{metric}_change:N", scale=shape_scale, title=None)
+    opacity = alt.condition(IS_SELECTED_OR_NONE, alt.value(1), alt.value(0.25))
+    line = base.mark_rule(strokeWidth=1 if crowded else 2, aria=False)
+    start = base.mark_tick(orient="horizontal", width=3 if crowded else 10, thickness=2)
+    end = base.mark_point(filled=True, size=16 if crowded else 70, opacity=1)
+    title, form = METRICS[metric]
+    tooltip = [
+        alt.Tooltip("layer:N", title="layer"),
+        alt.Tooltip("shape:N", title="shape"),
+        alt.Tooltip(f"{metric}_before:Q", title=f"{title} before", format=form),
+        alt.Tooltip(f"{metric}_after:Q", title=f"{title} after", format=form),
+        alt.Tooltip(f"{metric}_change:N", title="change"),
+    ]
+    marks = [
+        _selected_rule(base, x),
+        line.encode(x, after, y2=alt.Y2(before), color=colour, opacity=opacity),
+        start.encode(x, y=alt.Y(before), color=colour, opacity=opacity),
+        end.encode(x, after, color=colour, shape=shape, opacity=opacity, tooltip=tooltip),
+    ]
+    return alt.LayerChart(layer=marks)
+
+
+def _pair(before: LayerRow, after: LayerRow) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "layer": after["layer"],
+        "depth": after["depth"],
+        "shape": after["shape"],
+        "rank_one": RANK_ONE in (before["state"], after["state"]),
+    }
+    sides: tuple[Mapping[str, Any], Mapping[str, Any]] = (before, after)
+    for metric in LAYER_METRICS:
+        old, new = (side[metric] for side in sides)
+        gain = (new - old) * (-1 if metric in LOWER_IS_BETTER else 1)
+        change = BETTER if gain > 0 else WORSE if gain < 0 else SAME
+        row |= {f"{metric}_before": old, f"{metric}_after": new, f"{metric}_change": change}
+    return row
+
+
+def _depth_axis(count: int) -> alt.X:
     """The layers' places from the first to the last, with a little room at both ends."""
-    # Of a few places vega would make its own ticks between them.
+    # Of a few places Vega would make its own ticks between them.
     few: dict[str, Any] = {"values": list(range(1, count + 1))} if count <= FEW else {}
     axis = alt.Axis(tickMinStep=1, format="d", grid=False, **few)
     scale = alt.Scale(domain=[0.5, max(count, 1) + 0.5], nice=False)
     return alt.X("depth:Q", title="layer, in network order", axis=axis, scale=scale)
 
 
-def metric_axis(
-    field: str, metric: str, values: Iterable[float], *, title: str | None = None
-) -> alt.Y:
-    """The axis of a metric that spans the values given; what lies beyond stands on its edge.
+def _metric_axis(field: str, metric: str, values: Sequence[float]) -> alt.Y:
+    """The axis of a metric that spans the values given; others are drawn on its edge.
 
-    Where rank 1 lifts q to its maximum by definition, the values of the other layers would be
+    Where rank 1 raises q to its maximum by definition, the values of the other layers would be
     pressed flat below; so the axis is made for these alone.
     """
-    text, number_format = METRICS[metric]
-    axis = alt.Axis(format="%" if "%" in number_format else "~g", tickCount=5)
-    return alt.Y(f"{field}:Q", title=title or text, axis=axis, scale=_scale(metric, list(values)))
-
-
-def _scale(metric: str, values: Sequence[float]) -> alt.Scale:
+    title, form = METRICS[metric]
+    axis = alt.Axis(format="%" if "%" in form else "~g", tickCount=5)
     if metric == "noise_fraction":
-        return alt.Scale(domain=[0, 1])
-    top, bottom = max(values, default=0.0) or 1.0, 0.0
-    if metric == "condition":
-        top, bottom = 1.0, min(values, default=0.0)
-        bottom = max(0.0, bottom - 0.05 * (1.0 - bottom))
-    if metric == "rank_fraction":
-        top = min(top, 1.0)
-    return alt.Scale(domain=[bottom, top] if bottom < top else [0, 1], clamp=True, nice=True)
+        scale = alt.Scale(domain=[0, 1])
+    else:
+        top, bottom = max(values, default=0.0) or 1.0, 0.0
+        if metric == "condition":
+            top, bottom = 1.0, min(values, default=0.0)
+            bottom = max(0.0, bottom - 0.05 * (1.0 - bottom))
+        if metric == "rank_fraction":
+            top = min(top, 1.0)
+        domain = [bottom, top] if bottom < top else [0, 1]
+        scale = alt.Scale(domain=domain, clamp=True, nice=True)
+    return alt.Y(f"{field}:Q", title=title, axis=axis, scale=scale)
 
 
-def _drawn(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -> alt.LayerChart:
-    if metric not in METRICS:
-        raise ArgumentError(f"Expected one of {', '.join(METRICS)}, got {metric!r}.")
-    plain = [row[metric] for row in rows if metric != "quality" or row["state"] != LIFTED]
-    drawn = [row[f"random_{metric}"] for row in rows if f"random_{metric}" in row]
-    axis = metric_axis(metric, metric, plain + (drawn if metric != "quality" else []))
-    x = depth_axis(len(rows))
-    stems = _stems(base, x, axis, metric, crowded=len(rows) >= CROWDED) if drawn else []
-    marks = [_chosen(base, x), *stems]
-    point = base.mark_point(filled=True, size=60 if len(rows) < CROWDED else 18, opacity=1)
-    shown = alt.condition(is_chosen(or_none=True), alt.value(1), alt.value(0.3))
-    look = _look(rows, random=bool(drawn))
-    marks.append(
-        point.encode(x, axis, opacity=shown, **look("state:N"), tooltip=_tips(metric, drawn))
-    )
-    return alt.LayerChart(layer=marks)
-
-
-def _stems(
-    base: alt.Chart, x: alt.X, axis: alt.Y, metric: str, *, crowded: bool
+def _random_stems(
+    base: alt.Chart, x: alt.X, y: alt.Y, metric: str, *, crowded: bool
 ) -> list[alt.Chart]:
     """What random weights would show, and how far the layer is from it."""
     grey = alt.value(CATEGORIES[6])
     tick = base.mark_tick(orient="horizontal", thickness=2, width=2 if crowded else 9)
-    ticks = tick.encode(x, axis, color=grey).encode(y=alt.Y(f"random_{metric}:Q"))
+    ticks = tick.encode(x, y, color=grey).encode(y=alt.Y(f"random_{metric}:Q"))
     if crowded:
         return [ticks]
-    stem = base.mark_rule(opacity=0.6).encode(x, axis, color=grey)
+    stem = base.mark_rule(opacity=0.6).encode(x, y, color=grey)
     return [stem.encode(y2=alt.Y2(f"random_{metric}:Q")), ticks]
 
 
-def _chosen(base: alt.Chart, x: alt.X) -> alt.Chart:
-    """A line through the chosen layer."""
-    return base.transform_filter(is_chosen()).mark_rule(color=INK, opacity=0.5).encode(x)
+def _selected_rule(base: alt.Chart, x: alt.X) -> alt.Chart:
+    """A line through the selected layer."""
+    return base.transform_filter(IS_SELECTED).mark_rule(color=INK, opacity=0.5).encode(x)
 
 
-def _look(rows: Iterable[Mapping[str, Any]], *, random: bool) -> Callable[[str], dict[str, Any]]:
-    """Encodings of a state by fill, stroke and shape; the legend names the states there are."""
-    seen = {row["state"] for row in rows} | ({RANDOM} if random else set())
-    domain = [state for state in LOOKS if state in seen]
-    colours = alt.Scale(domain=domain, range=[LOOKS[state][0] for state in domain])
-    shapes = alt.Scale(domain=domain, range=[LOOKS[state][1] for state in domain])
-
-    def encodings(field: str) -> dict[str, Any]:
-        return {
-            "fill": alt.Fill(field, scale=colours, title=None),
-            "stroke": alt.Stroke(field, scale=colours, title=None),
-            "shape": alt.Shape(field, scale=shapes, title=None),
-        }
-
-    return encodings
+def _state_scales(
+    domain: list[str], looks: Mapping[str, tuple[str, str]]
+) -> tuple[alt.Scale, alt.Scale]:
+    """Scales of colour and of shape; the legend names the states that there are."""
+    colours, shapes = ([looks[state][i] for state in domain] for i in (0, 1))
+    return alt.Scale(domain=domain, range=colours), alt.Scale(domain=domain, range=shapes)
 
 
-def _tips(metric: str, drawn: Sequence[float]) -> list[alt.Tooltip]:
-    words = {"layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank", "state": "state"}
-    tips = [alt.Tooltip(f"{field}:N", title=title) for field, title in words.items()]
-    tips += [alt.Tooltip(f"{m}:Q", title=t, format=f) for m, (t, f) in METRICS.items()]
-    if drawn:
-        title, number_format = METRICS[metric]
-        random = f"{title} at random"
-        tips.append(alt.Tooltip(f"random_{metric}:Q", title=random, format=number_format))
-    return tips
+def _layer_tooltip(metric: str, *, random: bool) -> list[alt.Tooltip]:
+    names = {"layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank", "state": "state"}
+    tooltip = [alt.Tooltip(f"{field}:N", title=title) for field, title in names.items()]
+    for name in LAYER_METRICS:
+        title, form = METRICS[name]
+        tooltip.append(alt.Tooltip(f"{name}:Q", title=title, format=form))
+    if random:
+        title, form = METRICS[metric]
+        tooltip.append(
+            alt.Tooltip(f"random_{metric}:Q", title=f"{title}, random weights", format=form)
+        )
+    return tooltip
 
 
-def _state(layer: LayerMetrics) -> str:
-    if layer.is_empty:
-        return EMPTY
-    return LIFTED if lifted(layer) else HOLDS
-
-
-def _figures(layer: LayerMetrics, prefix: str = "") -> dict[str, float]:
-    return {f"{prefix}{metric}": getattr(layer, metric) for metric in METRICS}
-
-
-def _layers(rows: Sequence[object]) -> str:
+def _count(rows: Sequence[object]) -> str:
     return "1 layer" if len(rows) == 1 else f"{len(rows)} layers"

@@ -1,46 +1,57 @@
-"""What all figures share: named rows, colours that a page may change, and the chosen layer.
+"""What all charts share: named rows, colours that a page may change, and the selected layer.
 
-Colours of text, lines and ground are parameters of the chart, so that a page can turn a figure
-from light to dark, or to paper, without drawing it again. The layer that a reader has chosen is
+Colours of text, lines and background are parameters of the chart, so that a page can turn a chart
+from light to dark, or to paper, without drawing it again. The layer that a reader has selected is
 one as well: where it is "", none is.
+
+Many series in one chart get colours first, then dashes or shapes, and the rest are grey: seven
+colours are all that eyes distinguish at a glance, so a second round of them is dashed, or has
+another shape. Series beyond that are drawn without a name in the legend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import altair as alt
 
 __all__ = [
     "CATEGORIES",
-    "CHOSEN",
     "DEEP",
     "INK",
+    "IS_SELECTED",
+    "IS_SELECTED_OR_NONE",
+    "NAMED",
     "NEAR",
     "SEQUENTIAL",
+    "UNNAMED",
     "WIDTH",
-    "Figure",
+    "Chart",
     "Rows",
-    "chart",
-    "finished",
-    "is_chosen",
-    "rows_name",
-    "short_labels",
+    "encode_colour",
+    "encode_dash",
+    "encode_shape",
+    "finish_chart",
+    "get_dataset",
+    "number_series",
+    "select_in_legend",
+    "split_series",
+    "start_chart",
 ]
 
-Figure = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart | alt.HConcatChart
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart | alt.HConcatChart
 Rows = Iterable[Mapping[str, Any]]
-AnyChart = TypeVar("AnyChart", bound=Figure)
+AnyChart = TypeVar("AnyChart", bound=Chart)
 
-WIDTH = 640  # of a figure on its own; on a page it is as wide as there is room
+WIDTH = 640  # of a chart on its own; on a page it is as wide as there is room
 
-# Okabe and Ito's colours, told apart by colour-blind eyes; the light ones are darkened until all
-# have a contrast of 3 with a light ground and with a dark one.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; the light ones are darkened
+# until all have a contrast of 3 with a light background and with a dark one.
 CATEGORIES = ("#0072b2", "#c98500", "#009e73", "#c56c9d", "#3d9bd1", "#d55e00", "#8a8a8a")
 SEQUENTIAL: Final = "viridis"
 
-# A page sets these by name; the values here are those of a light ground.
+# A page sets these by name; the values here are those of a light background.
 COLOURS: Mapping[str, str] = {
     "ink": "#1f2328",
     "faint": "#d8dce1",
@@ -51,70 +62,52 @@ COLOURS: Mapping[str, str] = {
 INK = alt.ExprRef("ink")
 NEAR, DEEP = alt.ExprRef("near"), alt.ExprRef("deep")  # colours of the first and the last layer
 
-# As many entries of a legend in a row as there is room for, on a phone as on a desk.
+# As many entries of a legend in a row as there is room for, on a phone as on a desktop.
 LEGEND_COLUMNS = alt.ExprRef("max(1, floor(width / 110))")
 
-CHOSEN = "layer"  # the parameter that holds the chosen layer's name
-NONE_CHOSEN = "layer === ''"
+SELECTED = "layer"  # the parameter that holds the selected layer's name
+IS_SELECTED = "(datum.layer === layer)"  # whether a mark belongs to the selected layer
+IS_SELECTED_OR_NONE = "(layer === '' || datum.layer === layer)"
+
+DASHES = ([1, 0], [5, 3])
+SHAPES = ("circle", "triangle-up")
+PHONE = 310  # pixels
+NAMED = len(CATEGORIES) * len(DASHES)  # how many series have a name in the legend
+UNNAMED = alt.ExprRef("faint")  # the colour of those that have none
 
 
-def chart(name: str, *, height: int = 220) -> alt.Chart:
-    """The beginning of a figure; `finished` gives it its rows.
+def start_chart(dataset: str, *, height: int = 220) -> alt.Chart:
+    """Return an empty chart, which `finish_chart` gives its rows.
 
     Args:
-        name: What a page calls the rows; figures of one page with the same name share them.
+        dataset: What a page calls the rows; charts of one page with the same name share them.
         height: In pixels.
     """
-    return alt.Chart(alt.NamedData(name=name), width=WIDTH, height=height)
+    return alt.Chart(alt.NamedData(name=dataset), width=WIDTH, height=height)
 
 
-def rows_name(figure: Figure) -> str:
-    """What a page calls the rows of a finished figure."""
-    return str(cast("dict[str, str]", figure.usermeta)["rows"])
+def get_dataset(chart: Chart) -> str:
+    """Return what a page calls the rows of a finished chart."""
+    return str(cast("dict[str, str]", chart.usermeta)["rows"])
 
 
-def is_chosen(*, or_none: bool = False) -> str:
-    """The expression that tells whether a mark belongs to the chosen layer.
-
-    Args:
-        or_none: Whether it is also true while no layer is chosen.
-
-    Example:
-        >>> is_chosen(or_none=True)
-        "(layer === '' || datum.layer === layer)"
-    """
-    return f"({NONE_CHOSEN} || datum.layer === layer)" if or_none else "(datum.layer === layer)"
-
-
-def short_labels(length: int = 18) -> str:
-    """An axis' `labelExpr` that keeps the ends of long names, which tell layers apart."""
-    cut = f"'…' + slice(datum.label, {1 - length})"
-    return f"length(datum.label) > {length} ? {cut} : datum.label"
-
-
-def finished(figure: AnyChart, rows: Rows, description: str) -> AnyChart:
-    """A figure with its rows, the parameters that a page sets, and our colours and type.
+def finish_chart(chart: AnyChart, rows: Rows, description: str) -> AnyChart:
+    """Return a chart with its rows, the parameters that a page sets, and our colours and fonts.
 
     Args:
-        figure: What was drawn.
-        rows: The data, numbers finite or None. A layer's name is called "layer" in every figure.
-        description: The figure in a sentence, for those who can't see it.
+        chart: What was drawn.
+        rows: The data, numbers finite or None. A layer's name is called "layer" in every chart.
+        description: The chart in a sentence, for those who can't see it.
     """
-    name = cast("alt.NamedData", figure.data).name
-    # Rows come last, and unnamed: else Altair copies and checks each of them, again and again.
+    name = cast("alt.NamedData", chart.data).name
+    # Rows come last, and unnamed: otherwise Altair copies and checks each of them many times.
     data = alt.InlineData(values=[])
     data.values = rows if isinstance(rows, list) else list(rows)
-    styled = _styled(figure.properties(description=description, usermeta={"rows": name}))
-    styled.data = data
-    return styled
-
-
-def _styled(figure: AnyChart) -> AnyChart:
     params = [alt.param(name=name, value=value) for name, value in COLOURS.items()]
     text: dict[str, Any] = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal"}
     lines = alt.ExprRef("faint")
-    figure = figure.add_params(*params, alt.param(name=CHOSEN, value=""))
-    styled: AnyChart = figure.configure(
+    chart = chart.properties(description=description, usermeta={"rows": name})
+    styled: AnyChart = chart.add_params(*params, alt.param(name=SELECTED, value="")).configure(
         background=alt.ExprRef("paper"),
         font="system-ui, sans-serif",
         axis=alt.AxisConfig(**text, domainColor=lines, gridColor=lines, tickColor=lines),
@@ -124,4 +117,75 @@ def _styled(figure: AnyChart) -> AnyChart:
         view=alt.ViewConfig(stroke=None),
         range=alt.RangeConfig(category=list(CATEGORIES)),
     )
+    styled.data = data
     return styled
+
+
+def encode_colour(names: Sequence[str], field: str, *, lines: bool = False) -> alt.Color:
+    """Return the colour of each series.
+
+    Args:
+        names: Those to name, at most `NAMED`, in the legend's order.
+        field: The rows' field that holds the name.
+        lines: Whether the legend shows lines, as `encode_dash` does, or points.
+    """
+    colours = [CATEGORIES[number % len(CATEGORIES)] for number in range(len(names))]
+    scale = alt.Scale(domain=list(names), range=colours)
+    return alt.Color(f"{field}:N", scale=scale, legend=_make_legend(names, lines=lines))
+
+
+def encode_dash(names: Sequence[str], field: str) -> alt.StrokeDash:
+    """Return how each series' line is dashed; it shares the legend of the colours."""
+    legend = _make_legend(names, lines=True)
+    return alt.StrokeDash(f"{field}:N", scale=_repeat(names, DASHES), legend=legend)
+
+
+def encode_shape(names: Sequence[str], field: str) -> alt.Shape:
+    """Return the shape of each series' points; it shares the legend of the colours."""
+    legend = _make_legend(names, lines=False)
+    return alt.Shape(f"{field}:N", scale=_repeat(names, SHAPES), legend=legend)
+
+
+def number_series(rows: Rows, names: Sequence[str], field: str) -> list[dict[str, Any]]:
+    """Return the rows with each series' place among the names, to sort and filter by.
+
+    A filter by the names themselves would write them into an expression.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    return [{**row, "place": places[row[field]]} for row in rows]
+
+
+def split_series(base: alt.Chart, names: Sequence[str]) -> tuple[alt.Chart, alt.Chart | None]:
+    """Return the chart of the first `NAMED` numbered series, and of the others if any."""
+    if len(names) <= NAMED:
+        return base, None
+    first = base.transform_filter(f"datum.place < {NAMED}")
+    return first, base.transform_filter(f"datum.place >= {NAMED}")
+
+
+def select_in_legend(field: str) -> alt.Parameter:
+    """Return the series that a reader has clicked in the legend; all while none is."""
+    return alt.selection_point(name="picked", fields=[field], bind="legend")
+
+
+def _repeat(names: Sequence[str], kinds: Sequence[Any]) -> alt.Scale:
+    """A scale that gives the first seven names the first kind, and the next seven the second."""
+    range_ = [kinds[number // len(CATEGORIES)] for number in range(len(names))]
+    return alt.Scale(domain=list(names), range=range_)
+
+
+def _make_legend(names: Sequence[str], *, lines: bool) -> alt.Legend:
+    """A legend in as many columns as a phone has room for.
+
+    If the columns followed the width, the frame would not grow with the rows.
+    """
+    room = 7 * max(map(len, names), default=1) + 45
+    symbol: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 300} if lines else {}
+    return alt.Legend(
+        title=None,
+        columns=max(1, PHONE // room),
+        labelLimit=PHONE - 45,
+        symbolOpacity=1,
+        symbolStrokeWidth=2.5 if lines else 0,
+        **symbol,
+    )

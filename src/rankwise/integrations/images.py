@@ -19,7 +19,8 @@ from rankwise.probes.results import Status
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rankwise.charts.style import Figure
+    from rankwise.charts.evolution import EpochLayerRow
+    from rankwise.charts.style import Chart
 
 __all__ = ["History", "check_images", "pixels", "png"]
 
@@ -86,37 +87,36 @@ class History:
             record["name"] = earlier[-1]["name"]  # one list for all, in a checkpoint too
         self._records = [*earlier, record]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[EpochLayerRow]:
         """A row for every layer of every epoch, for the functions of `rankwise.charts.evolution`.
 
         Where there are more than 100 epochs it is 100 of them, the first and the last included.
         """
-        from rankwise.charts.run_rows import layer_rows  # noqa: PLC0415 - optional
+        from rankwise.charts.evolution import make_layer_rows  # noqa: PLC0415 - optional
 
         columns = ("name", "rate", *METRICS)
-        return layer_rows(
+        return make_layer_rows(
             {"epoch": record["epoch"], **dict(zip(columns, values, strict=True))}
             for record in _thinned(self._records)
             for values in zip(*(record[column] for column in columns), strict=True)
         )
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Chart]:
         """The layers as they are now, and their rates and quality over the epochs so far.
 
         Returns:
             Altair charts: "layers", "rates" and "quality"; none before the first epoch.
         """
-        from rankwise.charts.evolution import rate_figure  # noqa: PLC0415 - optional
-        from rankwise.charts.heat_map import heat_map  # noqa: PLC0415
+        from rankwise.charts.evolution import draw_heat_map, draw_rates  # noqa: PLC0415 - optional
 
-        found: dict[str, Figure] = {}
+        found: dict[str, Chart] = {}
         if self._probe is not None and self._probe.probed:
             found["layers"] = self._probe.plot()
         rows = self.rows()
         if rows:
-            found["rates"] = rate_figure(rows)
+            found["rates"] = draw_rates(rows)
         if any(row["quality"] is not None for row in rows):
-            found["quality"] = heat_map(rows, "quality")
+            found["quality"] = draw_heat_map(rows, "quality")
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class History:
         self._probe = None
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Chart) -> bytes:
     """A figure as a PNG file, drawn without a browser and without a network.
 
     Args:
@@ -150,7 +150,7 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def pixels(figure: Figure) -> NDArray[np.uint8]:
+def pixels(figure: Chart) -> NDArray[np.uint8]:
     """A figure as height × width × 3 bytes, which every logger of images takes.
 
     Args:

@@ -123,10 +123,10 @@ class Run:
             >>> run = load_run("runs/resnet20-digits-rmsgd-1a2b3c4d-seed0")  # doctest: +SKIP
             >>> run.plot_progress("loss").save("loss.svg")  # doctest: +SKIP
         """
-        from rankwise.charts import progress, run_rows  # noqa: PLC0415
+        from rankwise.charts import runs  # noqa: PLC0415
 
-        wanted = main_score(self.epochs) if score is None else score
-        return progress.progress_figure(run_rows.epoch_rows(self.epochs), wanted, across=across)
+        score = main_score(self.epochs) if score is None else score
+        return runs.draw_progress(runs.make_score_rows(self.epochs), score, across=across)
 
     def plot_heat_map(self, metric: str = "quality") -> alt.LayerChart:
         """A metric of every layer over epochs, as colour: the paper's Fig. 1b.
@@ -137,9 +137,9 @@ class Run:
         Example:
             >>> run.plot_heat_map("rate").save("rates.png")  # doctest: +SKIP
         """
-        from rankwise.charts import heat_map, run_rows  # noqa: PLC0415
+        from rankwise.charts import evolution  # noqa: PLC0415
 
-        return heat_map.heat_map(run_rows.layer_rows(self.layers()), metric)
+        return evolution.draw_heat_map(evolution.make_layer_rows(self.layers()), metric)
 
     def plot_rates(self) -> alt.LayerChart:
         """The learning rate of every layer over epochs, darker with depth.
@@ -147,9 +147,9 @@ class Run:
         Example:
             >>> run.plot_rates().save("rates.pdf")  # doctest: +SKIP
         """
-        from rankwise.charts import evolution, run_rows  # noqa: PLC0415
+        from rankwise.charts import evolution  # noqa: PLC0415
 
-        return evolution.rate_figure(run_rows.layer_rows(self.layers()))
+        return evolution.draw_rates(evolution.make_layer_rows(self.layers()))
 
     def plot_trajectories(self) -> alt.LayerChart:
         """The path of every layer through stable rank and condition.
@@ -157,9 +157,9 @@ class Run:
         Example:
             >>> run.plot_trajectories().save("paths.svg")  # doctest: +SKIP
         """
-        from rankwise.charts import evolution, run_rows  # noqa: PLC0415
+        from rankwise.charts import evolution  # noqa: PLC0415
 
-        return evolution.trajectory_figure(run_rows.layer_rows(self.layers()))
+        return evolution.draw_trajectories(evolution.make_layer_rows(self.layers()))
 
     def plot_quality(self) -> alt.Chart:
         """Network quality Q over epochs.
@@ -167,9 +167,9 @@ class Run:
         Example:
             >>> run.plot_quality().save("quality.svg")  # doctest: +SKIP
         """
-        from rankwise.charts import evolution, run_rows  # noqa: PLC0415
+        from rankwise.charts import runs  # noqa: PLC0415
 
-        return evolution.quality_figure(run_rows.quality_rows(self.epochs))
+        return runs.draw_quality(runs.make_quality_rows(self.epochs))
 
     def plot_time(self) -> alt.Chart:
         """Where every epoch's seconds went: data, steps, probes, evaluation, saving.
@@ -177,9 +177,9 @@ class Run:
         Example:
             >>> run.plot_time().save("time.svg")  # doctest: +SKIP
         """
-        from rankwise.charts import progress, run_rows  # noqa: PLC0415
+        from rankwise.charts import runs  # noqa: PLC0415
 
-        return progress.time_figure(run_rows.time_rows(self.epochs))
+        return runs.draw_time(runs.make_time_rows(self.epochs))
 
 
 class RunFolder:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from rankwise.charts.style import Figure
+    from rankwise.charts.style import Chart
     from rankwise.probes.results import LayerMetrics
 
 __all__ = ["LayerChange", "ProbeDiff", "compare"]
@@ -84,7 +84,7 @@ class ProbeDiff(Changes):
         verdict = format_verdict(self, width=width)
         return "\n\n".join(part for part in (table, verdict) if part)
 
-    def plot(self, metric: str = "stable_rank") -> Figure:
+    def plot(self, metric: str = "stable_rank") -> Chart:
         """Every layer's metric before and after, in network order.
 
         Args:
@@ -103,9 +103,13 @@ class ProbeDiff(Changes):
             >>> old.diff(old).plot("quality").to_dict()["description"]
             'quality q of 1 layer before and after, in network order.'
         """
-        from rankwise.charts import changes  # noqa: PLC0415 - optional, and slow to import
+        # Optional, and slow to import.
+        from rankwise.charts.layers import draw_diff  # noqa: PLC0415
+        from rankwise.probes.chart_rows import make_rows  # noqa: PLC0415
 
-        return changes.change_figure(changes.change_rows(self.changes), metric)
+        compared = [change for change in self.changes if change.compared]
+        before = make_rows(change.before for change in compared)
+        return draw_diff(before, make_rows(change.after for change in compared), metric)
 
     def __str__(self) -> str:
         return self.table()

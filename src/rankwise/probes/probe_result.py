@@ -28,7 +28,7 @@ from rankwise.probes.show.table import format_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rankwise.charts.style import Figure
+    from rankwise.charts.style import Chart
 
 __all__ = ["Probe", "is_saved_probe"]
 
@@ -160,7 +160,7 @@ class Probe:
         drawn = random_layers(self.layers, p=self.p, seed=seed)
         return Probe(f"{self.source} with random weights", tuple(drawn), self.p)
 
-    def plot(self, metric: str | None = None) -> Figure:
+    def plot(self, metric: str | None = None) -> Chart:
         """The layers in network order, beside what random weights would show.
 
         Args:
@@ -176,16 +176,18 @@ class Probe:
 
         Example:
             >>> import torch, rankwise
-            >>> figure = rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality")
-            >>> figure.to_dict()["description"]
+            >>> chart = rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality")
+            >>> chart.to_dict()["description"]
             'quality q of 1 layer, in network order.'
         """
-        from rankwise.charts import layers  # noqa: PLC0415 - optional, and slow to import
+        # Optional, and slow to import.
+        from rankwise.charts.layers import draw_all_metrics, draw_layers  # noqa: PLC0415
+        from rankwise.probes.chart_rows import make_rows  # noqa: PLC0415
 
-        rows = layers.layer_rows(self.layers, self.at_random().layers)
-        return layers.layers_figure(rows) if metric is None else layers.layer_figure(rows, metric)
+        rows = make_rows(self.layers, self.at_random().layers)
+        return draw_all_metrics(rows) if metric is None else draw_layers(rows, metric)
 
-    def plot_spectrum(self, layer: str) -> Figure:
+    def plot_spectrum(self, layer: str) -> Chart:
         """A layer's singular values: what was kept, what is noise, and where the line lies.
 
         Args:
@@ -205,10 +207,12 @@ class Probe:
             >>> found.plot_spectrum("fc.weight").to_dict()["description"]
             'Singular values of a layer, largest first: those kept, and those taken for noise.'
         """
-        from rankwise.charts import spectrum  # noqa: PLC0415 - optional, and slow to import
+        # Optional, and slow to import.
+        from rankwise.charts.spectrum import draw_spectra, make_spectrum_rows  # noqa: PLC0415
+        from rankwise.probes.chart_rows import make_spectra  # noqa: PLC0415
 
         alone = Probe(self.source, (self[layer],), self.p)
-        return spectrum.spectra_figure(spectrum.spectrum_rows(alone, alone.at_random()))
+        return draw_spectra(make_spectrum_rows(make_spectra(alone, alone.at_random())))
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas DataFrame with a row for every tensor.

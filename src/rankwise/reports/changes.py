@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent, sanitize
-from rankwise.charts.changes import change_figure, change_rows
-from rankwise.charts.layers import CROWDED, METRICS
+from rankwise.charts.axes import METRICS
+from rankwise.charts.layers import CROWDED, draw_diff
 from rankwise.errors import ProbeMismatchError
+from rankwise.probes.chart_rows import make_rows
 from rankwise.probes.show.changes import format_verdict, signed
 from rankwise.probes.show.summary import lifted
 from rankwise.probes.show.table import number, shape
@@ -157,15 +158,17 @@ def _facts(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[Fact]:
 
 
 def _figures(diff: ProbeDiff) -> Iterator[Section]:
-    rows = change_rows(diff.changes)
-    if not rows:
+    compared = [change for change in diff.changes if change.compared]
+    if not compared:
         return
+    before = make_rows(change.before for change in compared)
+    after = make_rows(change.after for change in compared)
     pictures = (
         Picture(
             f"{METRICS[metric][0].capitalize()} before and after",
-            change_figure(rows, metric),
+            draw_diff(before, after, metric),
             reading(metric),
-            wide=len(rows) >= CROWDED or metric == SHOWN[0],
+            wide=len(after) >= CROWDED or metric == SHOWN[0],
         )
         for metric in SHOWN
     )
@@ -198,7 +201,7 @@ def _row(change: LayerChange) -> tuple[Cell, ...]:
 
 def _gain(value: float | None, better: int = 1) -> Cell:
     told = signed(value, better)
-    return Cell(told.text, value, "" if told.style == "good" else told.style)
+    return Cell(told.text, value, "" if told.tone == "good" else told.tone)
 
 
 def _one_sided(diff: ProbeDiff, labels: Sequence[str]) -> Iterator[Section]:

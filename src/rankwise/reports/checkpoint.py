@@ -7,8 +7,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent, sanitize
-from rankwise.charts.layers import CROWDED, METRICS, layer_figure, layer_rows
-from rankwise.charts.spectrum import sides, spectrum_figure, spectrum_rows
+from rankwise.charts.axes import METRICS
+from rankwise.charts.layers import CROWDED, LAYER_METRICS, draw_layers
+from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
+from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.results import LayerMetrics, Status
 from rankwise.probes.show.summary import MAX_QUALITY, format_skipped, format_summary, lifted
@@ -167,18 +169,18 @@ def _facts(probe: Probe, random: Probe) -> Iterator[Fact]:
 def _figures(probe: Probe, random: Probe) -> Iterator[Section]:
     if not probe.probed:
         return
-    rows = layer_rows(probe, random)
+    rows = make_rows(probe, random)
     crowded = len(rows) >= CROWDED
     pictures = (
         Picture(
             _titled(METRICS[metric][0]),
-            layer_figure(rows, metric),
+            draw_layers(rows, metric),
             reading(metric),
             wide=crowded or place == 0,  # an odd number of them: the others stand in pairs
         )
-        for place, metric in enumerate(METRICS)
+        for place, metric in enumerate(LAYER_METRICS)
     )
-    yield Section("Layers in network order", (Words((MARKS,)), *pictures, caveats([*METRICS])))
+    yield Section("Layers in network order", (Words((MARKS,)), *pictures, caveats(LAYER_METRICS)))
 
 
 def _titled(text: str) -> str:
@@ -188,12 +190,12 @@ def _titled(text: str) -> str:
 def _spectra(probe: Probe, random: Probe) -> Iterator[Section]:
     if not probe.probed:
         return
-    rows = spectrum_rows(probe, random)
-    found = sides(rows)
+    rows = make_spectrum_rows(make_spectra(probe, random))
+    found = list_sides(rows)
     pictures = (
         Picture(
             f"Singular values, {UNFOLDINGS[side]}" if len(found) > 1 else "Singular values",
-            spectrum_figure(rows, side),
+            draw_spectrum(rows, side),
             wide=len(found) == 1,
         )
         for side in found

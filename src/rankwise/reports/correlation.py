@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankwise._text import format_count, sanitize
-from rankwise.charts.scatter import network_scatter
+from rankwise.charts.study import draw_networks
 from rankwise.reports.page import (
     NOTHING,
     Cell,
@@ -103,7 +103,7 @@ def _pictures(family: Family, rows: list[dict[str, Any]], number: int) -> Iterat
             if found.n < _FEWEST:
                 continue
             label = SCORES[score].label
-            figure = network_scatter(rows, (score, label), (field, what), name=f"family-{number}")
+            figure = draw_networks(rows, (score, label), (field, what), dataset=f"family-{number}")
             reading = f"A point for each network. {_said(found)}"
             yield Picture(_capital(f"{label} and {what}"), figure, reading)
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rankwise._text import sanitize
-from rankwise.charts.evolution import quality_figure
-from rankwise.charts.heat_map import heat_map
-from rankwise.charts.layers import METRICS
+from rankwise.charts.axes import METRICS
+from rankwise.charts.evolution import draw_heat_map
+from rankwise.charts.runs import draw_quality
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.show.changes import format_verdict
 from rankwise.probes.show.table import number
@@ -133,7 +133,7 @@ def _quality(probes: Sequence[Probe], epochs: Sequence[int]) -> Iterator[Section
     ]
     if rows:
         words = reading("network_quality")
-        picture = Picture("Network quality Q", quality_figure(rows, step=STEP), words, wide=True)
+        picture = Picture("Network quality Q", draw_quality(rows, step=STEP), words, wide=True)
         yield Section("The network as a whole", (picture,))
 
 
@@ -147,7 +147,9 @@ def _heat_maps(rows: list[dict[str, Any]]) -> Iterator[Section]:
     if not rows:
         return
     pictures = (
-        Picture(METRICS[metric][0].capitalize(), heat_map(rows, metric, step=STEP), reading(metric))
+        Picture(
+            METRICS[metric][0].capitalize(), draw_heat_map(rows, metric, step=STEP), reading(metric)
+        )
         for metric in SHOWN
     )
     yield Section("Layer by layer", (Words((CELLS,)), *pictures, caveats(SHOWN)))

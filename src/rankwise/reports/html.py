@@ -18,7 +18,7 @@ from typing import Any, cast
 import altair as alt
 
 import rankwise
-from rankwise.charts.style import Figure, rows_name
+from rankwise.charts.style import Chart, get_dataset
 from rankwise.errors import MissingExtraError
 from rankwise.reports.page import Page, Picture, Table
 
@@ -115,14 +115,14 @@ def _render(page: Page, policy: str, **parts: str) -> str:
 def _content(pictures: Iterable[Picture], updates: str) -> dict[str, Any]:
     """All figures, their rows stored once under their names."""
     rows: dict[str, Any] = {}
-    figures = [_specification(picture.figure, rows) for picture in pictures]
+    figures = [_specification(picture.chart, rows) for picture in pictures]
     datasets = {name: packed(found) for name, found in rows.items()}
     return {"figures": figures, "datasets": datasets, "updates": updates}
 
 
-def _specification(figure: Figure, rows: dict[str, Any]) -> dict[str, Any]:
+def _specification(figure: Chart, rows: dict[str, Any]) -> dict[str, Any]:
     """The figure without its rows, which are put to the others; as wide as there is room."""
-    name, values = rows_name(figure), cast("alt.InlineData", figure.data).values
+    name, values = get_dataset(figure), cast("alt.InlineData", figure.data).values
     if rows.setdefault(name, values) is not values and rows[name] != values:
         raise ValueError(f"two figures of one page have different rows called {name!r}")
     bare = figure.copy(deep=False)

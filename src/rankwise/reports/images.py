@@ -27,6 +27,6 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
         name = re.sub(r"[^a-z0-9]+", "-", picture.title.lower()).strip("-")[:60]
         path = folder / f"{number:02d}-{name}.{form}"
         scale = 2 if form == "png" else 1
-        picture.figure.properties(title=picture.title).save(path, format=form, scale_factor=scale)
+        picture.chart.properties(title=picture.title).save(path, format=form, scale_factor=scale)
         written.append(path)
     return written

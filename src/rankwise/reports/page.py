@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rankwise.charts.style import Figure
+from rankwise.charts.style import Chart
 
 __all__ = [
     "NOTHING",
@@ -59,13 +59,13 @@ class Picture:
 
     Attributes:
         title: What it shows.
-        figure: The chart; its description is the text for those who can't see it.
+        chart: Its description is the text for those who can't see it.
         reading: How to read it, in a sentence or two.
         wide: Whether it takes the whole width; others stand two in a row where there is room.
     """
 
     title: str
-    figure: Figure
+    chart: Chart
     reading: str = ""
     wide: bool = False
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
 import altair as alt
 
 from rankwise._text import sanitize
-from rankwise.charts.axes import scale_of
-from rankwise.charts.evolution import quality_figure, rate_figure, trajectory_figure
-from rankwise.charts.heat_map import heat_map
-from rankwise.charts.progress import progress_figure, score_scale, time_figure
-from rankwise.charts.run_rows import Row, epoch_rows, layer_rows, quality_rows, time_rows
+from rankwise.charts.axes import choose_scale
+from rankwise.charts.evolution import (
+    EpochLayerRow,
+    draw_heat_map,
+    draw_rates,
+    draw_trajectories,
+    make_layer_rows,
+)
+from rankwise.charts.runs import (
+    choose_score_scale,
+    draw_progress,
+    draw_quality,
+    draw_time,
+    make_quality_rows,
+    make_score_rows,
+    make_time_rows,
+)
 from rankwise.lab.records import Record, Run
 from rankwise.lab.scores import main_score
 from rankwise.reports.html import rows_html
@@ -112,9 +124,9 @@ def run_update(run: Run, after: int) -> dict[str, Any]:
     return {
         "datasets": {
             "layers": [row for row in thinned(rows) if row["epoch"] > after],
-            "epochs": epoch_rows(fresh),
-            "quality": quality_rows(fresh),
-            "time": time_rows(fresh),
+            "epochs": make_score_rows(fresh),
+            "quality": make_quality_rows(fresh),
+            "time": make_time_rows(fresh),
         },
         "tables": {LAYERS: rows_html(_table(rows))},
         "facts": [astuple(fact) for fact in run_facts(run)],
@@ -122,21 +134,21 @@ def run_update(run: Run, after: int) -> dict[str, Any]:
     }
 
 
-def _layers(run: Run) -> list[Row]:
+def _layers(run: Run) -> list[EpochLayerRow]:
     """Rows of the epochs that count: an epoch's layers are written before its own record."""
     last = run.last.get("epoch", 0)
-    return [row for row in layer_rows(run.layers()) if row["epoch"] <= last]
+    return [row for row in make_layer_rows(run.layers()) if row["epoch"] <= last]
 
 
-def _looks(epochs: Sequence[Record], rows: Sequence[Row]) -> tuple[object, ...]:
+def _looks(epochs: Sequence[Record], rows: Sequence[EpochLayerRow]) -> tuple[object, ...]:
     """What figures there are and how they are drawn: new rows can't change that on an open page."""
-    figures, drawn = epoch_rows(epochs), thinned(rows)
+    figures, drawn = make_score_rows(epochs), thinned(rows)
     return (
         bool(epochs),
-        [(score, _kind(score_scale(figures, score))) for score in _scores(epochs)],
+        [(score, _kind(choose_score_scale(figures, score))) for score in _scores(epochs)],
         _maps(rows),
-        [_kind(scale_of(drawn, metric)) for metric in MAPS],
-        any(row["quality"] is not None for row in quality_rows(epochs)),
+        [_kind(choose_scale(drawn, metric)) for metric in MAPS],
+        any(row["quality"] is not None for row in make_quality_rows(epochs)),
         list(dict.fromkeys(row["layer"] for row in rows)),
         _step(rows),
     )
@@ -149,11 +161,11 @@ def _kind(scale: alt.Scale) -> tuple[object, object]:
 
 def _scores(epochs: Sequence[Record]) -> list[str]:
     """The scores that are drawn."""
-    known = {row["score"] for row in epoch_rows(epochs)} | {main_score(epochs)}
+    known = {row["score"] for row in make_score_rows(epochs)} | {main_score(epochs)}
     return [score for score in SCORES if score in known]
 
 
-def _maps(rows: Sequence[Row]) -> list[str]:
+def _maps(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The metrics that are drawn."""
     return [metric for metric in MAPS if any(row[metric] is not None for row in rows)]
 
@@ -161,17 +173,17 @@ def _maps(rows: Sequence[Row]) -> list[str]:
 def _learning(run: Run) -> Iterator[Section]:
     if not run.epochs:
         return
-    rows, found = epoch_rows(run.epochs), quality_rows(run.epochs)
+    rows, found = make_score_rows(run.epochs), make_quality_rows(run.epochs)
     pictures = [
-        Picture(SCORES[score][0], progress_figure(rows, score), _reading(score, run))
+        Picture(SCORES[score][0], draw_progress(rows, score), _reading(score, run))
         for score in _scores(run.epochs)
     ]
     if any(row["quality"] is not None for row in found):
         how = "The root mean square of all layers' q. It rises while the network learns."
-        pictures.append(Picture("Network quality Q", quality_figure(found), how))
+        pictures.append(Picture("Network quality Q", draw_quality(found), how))
     time = Picture(
         "Where the time went",
-        time_figure(time_rows(run.epochs)),
+        draw_time(make_time_rows(run.epochs)),
         "Seconds of every epoch: reading data, steps, probing layers, evaluation, saving.",
     )
     yield Section("Learning", (*pictures, time))
@@ -183,23 +195,23 @@ def _reading(score: str, run: Run) -> str:
     return SCORES[score][1]
 
 
-def thinned(rows: Sequence[Row]) -> list[Row]:
+def thinned(rows: Sequence[EpochLayerRow]) -> list[EpochLayerRow]:
     """No more rows than a browser draws in some seconds: every so many epochs, and the last."""
     epochs = sorted({row["epoch"] for row in rows})
     kept = {*epochs[:: _step(rows)], *epochs[-1:]}
     return [row for row in rows if row["epoch"] in kept]
 
 
-def _step(rows: Sequence[Row]) -> int:
+def _step(rows: Sequence[EpochLayerRow]) -> int:
     return max(1, math.ceil(len(rows) / MOST))
 
 
-def _over_time(all_rows: list[Row]) -> Iterator[Section]:
+def _over_time(all_rows: list[EpochLayerRow]) -> Iterator[Section]:
     if not all_rows:
         return
     rows = thinned(all_rows)
     maps = (
-        Picture(MAPS[metric][0], heat_map(rows, metric), MAPS[metric][1])
+        Picture(MAPS[metric][0], draw_heat_map(rows, metric), MAPS[metric][1])
         for metric in _maps(all_rows)
     )
     how = ["A row is a layer, from the input down; a column is an epoch. Grey: no value."]
@@ -208,14 +220,14 @@ def _over_time(all_rows: list[Row]) -> Iterator[Section]:
     yield Section("Layers over time", (Words(tuple(how)), *maps))
     rates = Picture(
         "Learning rate of every layer",
-        rate_figure(rows),
+        draw_rates(rows),
         "A line is a layer; the deeper, the stronger its colour. Layers that learn rise above the "
         "others; where all fall together, no layer gains stable rank any more.",
         wide=True,
     )
     paths = Picture(
         "From noise to structure: s and κ",
-        trajectory_figure(rows),
+        draw_trajectories(rows),
         "A path is a layer, from its ring (first epoch) to its dot (last). Noise is at the upper "
         "left (s = 0, κ = 1); learning leads to the right, and down where it is even.",
         wide=True,
@@ -224,12 +236,12 @@ def _over_time(all_rows: list[Row]) -> Iterator[Section]:
     yield Section("Rates and paths", (rates, paths) if known else (rates,))
 
 
-def _table_section(rows: Sequence[Row]) -> Iterator[Section]:
+def _table_section(rows: Sequence[EpochLayerRow]) -> Iterator[Section]:
     if rows:
         yield Section("Layers after the last epoch", (_table(rows),))
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[EpochLayerRow]) -> Table:
     highest: dict[str, float] = {}
     for row in rows:
         if row["rate"] is not None:
@@ -245,7 +257,7 @@ def _table(rows: Sequence[Row]) -> Table:
     )
 
 
-def _cells(row: Row, highest: float | None) -> tuple[Cell, ...]:
+def _cells(row: EpochLayerRow, highest: float | None) -> tuple[Cell, ...]:
     return (
         Cell(row["layer"], layer=row["layer"]),
         number_cell(row["rank"], "g"),

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rankwise._text import format_count, format_percent, sanitize
-from rankwise.charts.run_rows import Row, epoch_rows, quality_rows, time_rows
-from rankwise.charts.scales import score_name, time_unit
+from rankwise.charts.axes import choose_time_unit, get_score_name
+from rankwise.charts.evolution import EpochLayerRow
+from rankwise.charts.runs import ScoreRow, make_quality_rows, make_score_rows, make_time_rows
 from rankwise.lab.records import Run
 from rankwise.lab.scores import is_falling, main_score, score_text
 from rankwise.reports.page import Fact
@@ -24,7 +25,7 @@ LOSSES = ("loss", "generator_loss", "frechet")  # a run diverges when one is no 
 FULL = math.pi / 2 - 1e-9
 
 
-def run_verdict(run: Run, rows: Sequence[Row]) -> tuple[str, ...]:
+def run_verdict(run: Run, rows: Sequence[EpochLayerRow]) -> tuple[str, ...]:
     """The run in plain words.
 
     Args:
@@ -55,7 +56,7 @@ def time_text(seconds: float) -> str:
         >>> time_text(90.04), time_text(5_000_000)
         ('90 s', '1389 h')
     """
-    unit, size = time_unit(seconds)
+    unit, size = choose_time_unit(seconds)
     number = seconds / size
     return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
@@ -97,12 +98,12 @@ def _epochs(run: Run) -> str:
     return str(done) if run.config.epochs is None else f"{done} of {run.config.epochs}"
 
 
-def _scores(run: Run, score: str) -> list[Row]:
-    rows = epoch_rows(run.epochs)
+def _scores(run: Run, score: str) -> list[ScoreRow]:
+    rows = make_score_rows(run.epochs)
     return [row for row in rows if row["set"] == "test" and row["score"] == score]
 
 
-def _best(scores: Sequence[Row], score: str) -> Row | None:
+def _best(scores: Sequence[ScoreRow], score: str) -> ScoreRow | None:
     pick = min if is_falling(score) else max
     return pick(scores, key=lambda row: row["value"], default=None)
 
@@ -115,14 +116,14 @@ def _score(run: Run) -> str:
         return "It has no score on test data." if run.epochs else ""
     last = scores[-1]
     value = score_text([last["value"]], name)
-    text = f"{capital(score_name(name))} is {value} after epoch {last['epoch']}"
+    text = f"{capital(get_score_name(name))} is {value} after epoch {last['epoch']}"
     if best["value"] == last["value"]:
         return f"{text}, the best of the run." if len(scores) > 1 else f"{text}."
     return f"{text}; it was best in epoch {best['epoch']}: {score_text([best['value']], name)}."
 
 
 def _quality(run: Run) -> str:
-    found = quality_rows(run.epochs)
+    found = make_quality_rows(run.epochs)
     if not found:
         return ""
     first, last = found[0], found[-1]
@@ -137,7 +138,7 @@ def _quality(run: Run) -> str:
     )
 
 
-def _moves(rows: Sequence[Row], last: Sequence[Row]) -> str:
+def _moves(rows: Sequence[EpochLayerRow], last: Sequence[EpochLayerRow]) -> str:
     """Which layers gained and lost most stable rank."""
     first = (
         {row["layer"]: row["stable_rank"] for row in _at(rows, rows[0]["epoch"])} if rows else {}
@@ -162,12 +163,12 @@ def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def _broken(last: Sequence[Row]) -> str:
+def _broken(last: Sequence[EpochLayerRow]) -> str:
     broken = [row for row in last if row["stable_rank"] is None]
     return f"Warning: {_some(broken, 'holds', 'hold')} NaN or Inf." if broken else ""
 
 
-def _noise(last: Sequence[Row]) -> str:
+def _noise(last: Sequence[EpochLayerRow]) -> str:
     known = [row for row in last if row["rank"] is not None]
     empty = [row for row in known if row["rank"] == 0]
     if not known:
@@ -179,7 +180,7 @@ def _noise(last: Sequence[Row]) -> str:
     return f"{_some(empty, 'still looks', 'still look')} like noise."
 
 
-def _rank_ones(last: Sequence[Row]) -> str:
+def _rank_ones(last: Sequence[EpochLayerRow]) -> str:
     found = [row for row in last if (row["quality"] or 0.0) >= FULL]
     if not found:
         return ""
@@ -187,7 +188,7 @@ def _rank_ones(last: Sequence[Row]) -> str:
     return f"{_some(found, 'has', 'have')} rank 1, {why}."
 
 
-def _rates(last: Sequence[Row]) -> str:
+def _rates(last: Sequence[EpochLayerRow]) -> str:
     rates = [row["rate"] for row in last if row["rate"] is not None]
     if not rates:
         return ""
@@ -197,7 +198,7 @@ def _rates(last: Sequence[Row]) -> str:
     return f"Rates lie between {low} and {high} after the last epoch."
 
 
-def _still_high(run: Run, last: Sequence[Row]) -> str:
+def _still_high(run: Run, last: Sequence[EpochLayerRow]) -> str:
     """A warning about a run whose rates had no time to fall; only rates that follow β can."""
     rates = [row["rate"] for row in last if row["rate"] is not None]
     config = run.config
@@ -219,11 +220,11 @@ def _score_fact(run: Run) -> Iterator[Fact]:
     if best is not None:
         text = f"best {score_text([best['value']], name)} in epoch {best['epoch']}"
         value = score_text([scores[-1]["value"]], name)
-        yield Fact(capital(score_name(name)), value, text if len(scores) > 1 else "")
+        yield Fact(capital(get_score_name(name)), value, text if len(scores) > 1 else "")
 
 
 def _quality_fact(run: Run) -> Iterator[Fact]:
-    found = quality_rows(run.epochs)
+    found = make_quality_rows(run.epochs)
     if found:
         first = f"{found[0]['quality']:.3f} after epoch {found[0]['epoch']}"
         value = f"{found[-1]['quality']:.3f}"
@@ -231,7 +232,7 @@ def _quality_fact(run: Run) -> Iterator[Fact]:
 
 
 def _times(run: Run) -> Iterator[Fact]:
-    rows = time_rows(run.epochs)
+    rows = make_time_rows(run.epochs)
     total = sum(row["seconds"] for row in rows)
     if total:
         probe = sum(row["seconds"] for row in rows if row["part"] == "probe")
@@ -240,7 +241,7 @@ def _times(run: Run) -> Iterator[Fact]:
         yield Fact("Share of the probe", format_percent(probe / total), "of that time")
 
 
-def _at(rows: Sequence[Row], epoch: int) -> list[Row]:
+def _at(rows: Sequence[EpochLayerRow], epoch: int) -> list[EpochLayerRow]:
     return [row for row in rows if row["epoch"] == epoch]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("altair")
 
-from rankwise.charts.style import rows_name
+from rankwise.charts.style import get_dataset
 from rankwise.lab import Config, Run
 from rankwise.reports.html import page_html
 from rankwise.reports.page import Link, Picture
@@ -146,7 +146,7 @@ def test_there_is_a_chart_for_each_figure_that_a_run_has():
         "Learning rates",
         "Test accuracy against time",
     ]
-    assert all(rows_name(p.figure) == ROWS for p in pictures(page).values())
+    assert all(get_dataset(p.chart) == ROWS for p in pictures(page).values())
 
 
 def test_runs_without_an_epoch_are_a_page_without_charts():
@@ -157,7 +157,7 @@ def test_runs_without_an_epoch_are_a_page_without_charts():
 def test_as_many_runs_as_allowed_are_told_apart():
     runs = {f"run{i}": run(record(1), seed=i) for i in range(MOST)}
     page = compared_page(runs, back=BACK, updates="")
-    layer = pictures(page)["Test loss"].figure.layer[0].to_dict()["encoding"]
+    layer = pictures(page)["Test loss"].chart.layer[0].to_dict()["encoding"]
     colours = layer["color"]["scale"]["range"]
     dashes = layer["strokeDash"]["scale"]["range"]
     looks = {(colour, tuple(dash)) for colour, dash in zip(colours, dashes, strict=True)}
@@ -168,7 +168,7 @@ def test_names_reach_the_charts_as_values_only():
     hostile = "'\"]</script><script>alert(1)</script>"
     page = compared_page({hostile: run(record(1), optimizer=hostile)}, back=BACK, updates="")
     for picture in pictures(page).values():
-        encodings = [layer.to_dict()["encoding"] for layer in picture.figure.layer]
+        encodings = [layer.to_dict()["encoding"] for layer in picture.chart.layer]
         assert "alert" not in str([e[c].get("field") for e in encodings for c in ("x", "y")])
-        assert "alert" not in str([layer.transform for layer in picture.figure.layer])
+        assert "alert" not in str([layer.transform for layer in picture.chart.layer])
     assert "<script>alert" not in page_html(page)

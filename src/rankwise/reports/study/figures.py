@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankwise.charts.bands import score_by_epoch, score_by_time
-from rankwise.charts.scales import score_name
-from rankwise.charts.scatter import gap_by_quality, score_by_quality
-from rankwise.charts.series import NAMED
-from rankwise.charts.sweep import OPTIONS, score_by_option, score_map
-from rankwise.charts.times import epoch_times
+from rankwise.charts.axes import get_score_name
+from rankwise.charts.study import (
+    OPTIONS,
+    draw_by_quality,
+    draw_epoch_times,
+    draw_score_by_option,
+    draw_score_curves,
+    draw_score_map,
+)
+from rankwise.charts.style import NAMED
 from rankwise.reports.page import Picture, Words
 from rankwise.reports.study.rows import epoch_rows, quality_rows, time_rows, wall_clock_rows
 from rankwise.reports.study.sweeps import Grid, Sweep, grids, sweep
@@ -84,15 +88,17 @@ def _curves(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
         "to see it alone."
     )
     by_epoch, by_time = epoch_rows(found), wall_clock_rows(found)
-    title = capital(score_name(score))
+    title = capital(get_score_name(score))
     if len({row["epoch"] for row in by_epoch}) < 2:
         drawn.missing.append("Curves: no setting has two epochs in all its trials.")
         return
-    figure = score_by_epoch(by_epoch, settings, score=score, name=f"by-epoch-{number}")
+    figure = draw_score_curves(by_epoch, settings, score=score, dataset=f"by-epoch-{number}")
     drawn.shown.append(Picture(f"{title} against epochs", figure, reading))
     drawn.missing += _absent(f"{title} against epochs", by_epoch, settings, "epoch in common")
     if by_time:
-        figure = score_by_time(by_time, settings, score=score, name=f"by-time-{number}")
+        figure = draw_score_curves(
+            by_time, settings, score=score, across="seconds", dataset=f"by-time-{number}"
+        )
         drawn.shown.append(Picture(f"{title} against time", figure, _CLOCK))
     drawn.missing += _absent(f"{title} against time", by_time, settings, "time in common")
 
@@ -112,11 +118,11 @@ def _qualities(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
         drawn.missing.append(f"Q against the score: {len(rows)} of the runs have a Q, it takes 3.")
         return
     score, name = found[0].score, f"runs-{number}"
-    what = score_name(score)
+    what = get_score_name(score)
     optimizers = list(dict.fromkeys(row["optimizer"] for row in rows))
     of_score = _correlated(rows, "score")
     drawn.correlation = short_correlation(of_score, what)
-    figure = score_by_quality(rows, optimizers, score=score, name=name)
+    figure = draw_by_quality(rows, optimizers, score=score, dataset=name)
     less = " Less is better here." if found[0].falling else ""
     said = correlation_words(of_score, what)
     reading = f"A point for each run, after its last epoch. {said}{less}"
@@ -129,7 +135,7 @@ def _qualities(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
         f"By how much {score} is better in training than in the test; training is scored while it "
         f"goes on, on data as augmented. {said}"
     )
-    figure = gap_by_quality(rows, optimizers, score=score, name=name)
+    figure = draw_by_quality(rows, optimizers, "gap", score=score, dataset=name)
     drawn.shown.append(Picture("Q and generalisation gap", figure, reading))
 
 
@@ -153,12 +159,14 @@ def _sweeps(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
 def _sweep(swept: Sweep, score: str, number: int) -> Picture:
     title = OPTIONS[swept.option][0]
     name = f"{swept.option}-{number}"
-    figure = score_by_option(swept.rows, swept.series, option=swept.option, score=score, name=name)
+    figure = draw_score_by_option(
+        swept.rows, swept.series, option=swept.option, score=score, dataset=name
+    )
     reading = (
         f"Only {title} and seed differ along a line. Point: the mean over trials; bar: one "
         "standard deviation to each side, where there are two trials or more."
     )
-    return Picture(f"{capital(score_name(score))} against {title}", figure, reading)
+    return Picture(f"{capital(get_score_name(score))} against {title}", figure, reading)
 
 
 def _maps(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
@@ -173,13 +181,13 @@ def _maps(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
 
 def _map(grid: Grid, first: Comparison, name: str) -> Picture:
     across, up = OPTIONS[grid.across][0], OPTIONS[grid.up][0]
-    figure = score_map(
+    figure = draw_score_map(
         grid.rows,
         across=grid.across,
         up=grid.up,
         score=first.score,
-        falling=first.falling,
-        name=name,
+        lower_is_better=first.falling,
+        dataset=name,
     )
     reading = (
         "The mean over trials in each cell; the brighter, the better. The best at the rim means "
@@ -199,5 +207,5 @@ def _times(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
         f"part of the optimizer and not counted in times elsewhere.{more}"
     )
     kept = [row for row in rows if row["setting"] in shown]
-    figure = epoch_times(kept, shown, name=f"times-{number}")
+    figure = draw_epoch_times(kept, shown, dataset=f"times-{number}")
     drawn.shown.append(Picture("Time of an epoch", figure, reading))

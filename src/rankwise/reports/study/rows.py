@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.charts.times import PARTS
+from rankwise.charts.study import TIME_PARTS as PARTS
 from rankwise.lab.records import Run
 from rankwise.study.columns import differing, options_of, worded_options
 from rankwise.study.compare import Comparison

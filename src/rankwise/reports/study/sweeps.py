@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from rankwise.charts.sweep import OPTIONS
+from rankwise.charts.study import OPTIONS
 from rankwise.study.columns import differing, options_of, worded_options
 from rankwise.study.compare import Comparison
 

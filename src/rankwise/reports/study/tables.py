@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rankwise._text import format_count
-from rankwise.charts.scales import score_name
+from rankwise.charts.axes import get_score_name
 from rankwise.lab.records import Run
 from rankwise.lab.scores import score_text
 from rankwise.reports.page import Cell, Table, number_cell
@@ -39,7 +39,7 @@ def _score_table(table: StudyTable, score: str) -> Table:
     less = any(table.column(task)[0].found.falling for task in tasks)
     better = "less is better" if less else "more is better"
     return Table(
-        caption=f"{capital(score_name(score))}, {better}",
+        caption=f"{capital(get_score_name(score))}, {better}",
         heads=("setting", *(task.label for task in tasks)),
         rows=tuple((Cell(s), *(_score_cell(table, s, task) for task in tasks)) for s in settings),
         filter=len(settings) > _LONG,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankwise._text import format_count
-from rankwise.charts.scales import score_name
+from rankwise.charts.axes import get_score_name
 from rankwise.lab.scores import score_text
 from rankwise.study.compare import Comparison
 from rankwise.study.correlation import Correlation
@@ -80,7 +80,7 @@ def _best(task: Task, column: Sequence[Comparison]) -> str:
 def _said(found: Comparison) -> str:
     """A setting's score with its name, spread and n."""
     text = score_text(found.values, found.score)
-    return f"{score_name(found.score)} {text} (n = {len(found.values)})"
+    return f"{get_score_name(found.score)} {text} (n = {len(found.values)})"
 
 
 def _lead(scored: Sequence[Comparison]) -> str:

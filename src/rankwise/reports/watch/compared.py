@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
-from rankwise.charts.scales import score_name
-from rankwise.charts.side_by_side import runs_figure
+from rankwise.charts.axes import get_score_name
+from rankwise.charts.runs import draw_runs
 from rankwise.lab.records import Run
 from rankwise.lab.scores import SCORES, is_falling, main_score, score_text
 from rankwise.reports.page import NOTHING, Cell, Link, Page, Picture, Section, Table, number_cell
@@ -114,7 +114,7 @@ def compared_verdict(runs: Runs) -> tuple[str, ...]:
             "can be seen, not which is better.",
         )
     best = (min if is_falling(score) else max)(found.values())
-    what, text = score_name(score), score_text([best], score)
+    what, text = get_score_name(score), score_text([best], score)
     if len(runs) == 1:
         return (f"{capital(what)} is {text} after the last epoch.",)
     first, *others = [label for label, value in found.items() if value == best]
@@ -200,12 +200,14 @@ def _pictures(rows: list[dict[str, Any]], names: Sequence[str]) -> Iterator[Pict
     for field in fields:
         title, form, reading = _CHARTS[field]
         down_to = "lowest" if field == "highest" else ""
-        figure = runs_figure(rows, names, field, title=title, form=form, down_to=down_to, name=ROWS)
+        figure = draw_runs(
+            rows, names, field, title=title, form=form, down_to=down_to, dataset=ROWS
+        )
         yield Picture(title, figure, reading)
     for field in (field for field in fields if field in SCORES):
         title, form, _ = _CHARTS[field]
-        figure = runs_figure(
-            rows, names, field, title=title, form=form, across="seconds", name=ROWS
+        figure = draw_runs(
+            rows, names, field, title=title, form=form, across="seconds", dataset=ROWS
         )
         reading = "Who gets there first by the clock; the time of tests is not counted."
         yield Picture(f"{title} against time", figure, reading)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankwise.charts.run_rows import PARTS
+from rankwise.charts.runs import PARTS
 from rankwise.errors import ConfigError, RunError
 from rankwise.lab.checks import is_epoch
 from rankwise.lab.config import Config, from_mapping

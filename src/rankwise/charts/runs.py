@@ -1,0 +1,308 @@
+"""Runs from epoch to epoch: losses, scores, Q and seconds of one, or of several together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import altair as alt
+
+from rankwise.charts.axes import (
+    SCORES,
+    choose_time_unit,
+    make_epoch_axis,
+    make_epoch_columns,
+    make_tooltip,
+    make_value_axis,
+)
+from rankwise.charts.style import (
+    CATEGORIES,
+    Rows,
+    encode_colour,
+    encode_dash,
+    finish_chart,
+    start_chart,
+)
+from rankwise.errors import ArgumentError
+
+__all__ = [
+    "PARTS",
+    "QualityRow",
+    "ScoreRow",
+    "TimeRow",
+    "choose_score_scale",
+    "draw_progress",
+    "draw_quality",
+    "draw_runs",
+    "draw_time",
+    "make_quality_rows",
+    "make_score_rows",
+    "make_time_rows",
+]
+
+Records = Iterable[Mapping[str, Any]]
+
+PARTS = ("data", "step", "probe", "eval", "save")  # where an epoch's seconds go
+SETS = ("train", "test")
+SET_COLOURS = {"train": CATEGORIES[1], "test": CATEGORIES[0]}
+SHARES = ("accuracy", "top5")  # shown in percent
+TITLES = {**SCORES, "generator_loss": "generator's loss"}
+HUGE = 100  # losses that differ by more than this factor are drawn on a log scale
+
+
+class ScoreRow(TypedDict):
+    """A loss or a score after an epoch, on the training or the test set."""
+
+    epoch: int
+    seconds: float
+    set: str
+    score: str
+    value: float
+
+
+class QualityRow(TypedDict):
+    """Network quality Q after an epoch."""
+
+    epoch: int
+    seconds: float
+    quality: float
+
+
+class TimeRow(TypedDict):
+    """The seconds that an epoch spent on one of `PARTS`."""
+
+    epoch: int
+    part: str
+    seconds: float
+
+
+def make_score_rows(records: Records) -> list[ScoreRow]:
+    """Return a row for every score of every epoch, on the training and on the test set.
+
+    Args:
+        records: What `Run.epochs` holds.
+
+    Example:
+        >>> seconds = {"trained": 2.0}
+        >>> make_score_rows([{"epoch": 1, "train": {}, "test": {"loss": 0.5}, "seconds": seconds}])
+        [{'epoch': 1, 'seconds': 2.0, 'set': 'test', 'score': 'loss', 'value': 0.5}]
+    """
+    return [
+        {
+            "epoch": record["epoch"],
+            "seconds": record["seconds"]["trained"],
+            "set": part,
+            "score": score,
+            "value": value,
+        }
+        for record in records
+        for part in SETS
+        for score, value in record[part].items()
+        if value is not None
+    ]
+
+
+def make_quality_rows(records: Records) -> list[QualityRow]:
+    """Return a row for Q after every epoch that has one.
+
+    Args:
+        records: What `Run.epochs` holds.
+
+    Example:
+        >>> make_quality_rows([{"epoch": 1, "quality": 0.4, "seconds": {"trained": 2.0}}])
+        [{'epoch': 1, 'seconds': 2.0, 'quality': 0.4}]
+    """
+    return [
+        {
+            "epoch": record["epoch"],
+            "seconds": record["seconds"]["trained"],
+            "quality": record["quality"],
+        }
+        for record in records
+        if record["quality"] is not None
+    ]
+
+
+def make_time_rows(records: Records) -> list[TimeRow]:
+    """Return a row for every part of every epoch's time.
+
+    Args:
+        records: What `Run.epochs` holds.
+
+    Example:
+        >>> make_time_rows([{"epoch": 1, "seconds": {"step": 0.9, "trained": 1.0}}])
+        [{'epoch': 1, 'part': 'step', 'seconds': 0.9}]
+    """
+    return [
+        {"epoch": record["epoch"], "part": part, "seconds": record["seconds"][part]}
+        for record in records
+        for part in PARTS
+        if part in record["seconds"]
+    ]
+
+
+def draw_progress(
+    rows: Iterable[ScoreRow], score: str, *, dataset: str = "epochs", across: str = "epoch"
+) -> alt.Chart:
+    """Draw a loss or a score from epoch to epoch, on the training and on the test set.
+
+    Args:
+        rows: All scores; the others are not drawn.
+        score: Which score: "loss", "accuracy", "perplexity", ….
+        dataset: What a page calls the rows.
+        across: "epoch" or "seconds" of training.
+
+    Raises:
+        ArgumentError: If `across` is neither.
+    """
+    if across not in ("epoch", "seconds"):
+        raise ArgumentError(f'across should be "epoch" or "seconds", got {across!r}.')
+    listed = list(rows)
+    present = {row["set"] for row in listed if row["score"] == score}
+    sets = [part for part in SETS if part in present]
+    colours = alt.Scale(domain=sets, range=[SET_COLOURS[part] for part in sets])
+    title, is_share = TITLES.get(score, score), score in SHARES
+    scale = choose_score_scale(listed, score)
+    chart = (
+        start_chart(dataset, height=240)
+        .transform_filter(alt.FieldEqualPredicate(field="score", equal=score))
+        .mark_line(point=alt.OverlayMarkDef(size=14))
+        .encode(
+            make_epoch_axis(across),
+            alt.Y(
+                "value:Q",
+                title=title,
+                scale=scale,
+                axis=make_value_axis(scale, "%" if is_share else "~g"),
+            ),
+            alt.Color("set:N", title=None, scale=colours),
+            tooltip=[
+                alt.Tooltip("set:N", title="set"),
+                alt.Tooltip("epoch:O", title="epoch"),
+                alt.Tooltip("seconds:Q", title="seconds of training", format=".3~s"),
+                alt.Tooltip("value:Q", title=score, format=".2%" if is_share else ".4~g"),
+            ],
+        )
+    )
+    where = " and ".join(sets) or "test"
+    return finish_chart(chart, listed, f"{title.capitalize()} on the {where} set by {across}.")
+
+
+def choose_score_scale(rows: Iterable[ScoreRow], score: str) -> alt.Scale:
+    """Return the scale of a score: linear, but for what falls by orders of magnitude."""
+    values = [row["value"] for row in rows if row["score"] == score]
+    can_be_log = score not in SHARES and values and min(values) > 0
+    if can_be_log and max(values) > HUGE * min(values):
+        return alt.Scale(type="log")
+    return alt.Scale(zero=score == "loss")
+
+
+def draw_quality(rows: Rows, *, dataset: str = "quality", step: str = "epoch") -> alt.Chart:
+    """Draw network quality Q from epoch to epoch.
+
+    Args:
+        rows: epoch and quality.
+        dataset: What a page calls the rows.
+        step: What is between two points, as in "checkpoint".
+    """
+    point = alt.OverlayMarkDef(size=18, color=CATEGORIES[0])
+    chart = (
+        start_chart(dataset)
+        .mark_line(point=point, color=CATEGORIES[0])
+        .encode(
+            make_epoch_axis(step),
+            alt.Y("quality:Q", title="network quality Q"),
+            tooltip=[make_tooltip("epoch"), alt.Tooltip("quality:Q", title="Q", format=".3f")],
+        )
+    )
+    return finish_chart(chart, rows, f"Network quality Q by {step}.")
+
+
+def draw_time(rows: Iterable[TimeRow], *, dataset: str = "time") -> alt.Chart:
+    """Draw where every epoch's seconds went: data, steps, probes, evaluation, saving.
+
+    Args:
+        rows: The parts of all epochs.
+        dataset: What a page calls the rows.
+    """
+    colours = alt.Scale(domain=list(PARTS), range=list(CATEGORIES[: len(PARTS)]))
+    chart = (
+        start_chart(dataset)
+        .mark_bar(aria=False)
+        .encode(
+            make_epoch_columns(),
+            alt.Y("seconds:Q", title="seconds"),
+            alt.Color("part:N", title=None, scale=colours, legend=alt.Legend(columns=len(PARTS))),
+            tooltip=[
+                alt.Tooltip("epoch:O", title="epoch"),
+                alt.Tooltip("part:N", title="part"),
+                alt.Tooltip("seconds:Q", title="seconds", format=".3~g"),
+            ],
+        )
+    )
+    return finish_chart(chart, rows, "Bars of each epoch's seconds, by what they were spent on.")
+
+
+def draw_runs(
+    rows: Rows,
+    runs: Sequence[str],
+    field: str,
+    *,
+    title: str,
+    form: str,
+    across: str = "epoch",
+    down_to: str = "",
+    dataset: str = "runs",
+) -> alt.LayerChart:
+    """Draw a line for each run.
+
+    Args:
+        rows: With "run" (what the legend calls it), "name" (its folder), "epoch", "seconds" of
+            training, and the field; where that is None there is no point.
+        runs: What the legend calls them, in its order.
+        field: Which of the rows' fields to draw.
+        title: What it is called.
+        form: Its format in a tooltip and, without its digits, on the axis.
+        across: "epoch" or "seconds".
+        down_to: The field that a band below the line ends at; "" for no band.
+        dataset: What a page calls the rows.
+
+    Example:
+        >>> row = {"run": "A", "name": "sgd-seed0", "epoch": 1, "seconds": 30.0, "quality": 0.4}
+        >>> draw_runs([row], ["A"], "quality", title="Q", form=".3f").description
+        'Q by epoch: a line for each of 1 runs.'
+    """
+    rows = list(rows)
+    unit, unit_seconds = choose_time_unit(max((row["seconds"] or 0.0 for row in rows), default=0.0))
+    x, by = make_epoch_axis(), "epoch"
+    if across == "seconds":
+        by = "training time"
+        x = alt.X("time:Q", title=f"{by} ({unit})", axis=alt.Axis(tickCount=6))
+    axis = alt.Axis(format="~%" if form.endswith("%") else "~g", tickCount=6)
+    base = (
+        start_chart(dataset, height=240)
+        .transform_filter(f"isValid(datum.{field}) && isValid(datum.{across})")
+        .transform_calculate(time=f"datum.seconds / {unit_seconds}")
+        .encode(
+            x=x,
+            y=alt.Y(f"{field}:Q", title=title, axis=axis, scale=alt.Scale(zero=False)),
+            color=encode_colour(runs, "run", lines=True),
+        )
+    )
+    bands = [base.mark_area(opacity=0.15, aria=False).encode(y2=f"{down_to}:Q")] if down_to else []
+    # With round ends, a run of a single epoch is a dot and not nothing.
+    line = base.mark_line(strokeCap="round", strokeWidth=2).encode(
+        strokeDash=encode_dash(runs, "run")
+    )
+    # A line has one tooltip for all its length: invisible points have one each.
+    points = base.mark_point(opacity=0, size=80, aria=False).encode(
+        tooltip=[
+            alt.Tooltip("run:N", title="run"),
+            alt.Tooltip("name:N", title="folder"),
+            alt.Tooltip("epoch:Q", title="epoch"),
+            alt.Tooltip("seconds:Q", title="seconds of training", format=".3~s"),
+            alt.Tooltip(f"{field}:Q", title=title, format=form),
+        ]
+    )
+    description = f"{title} by {by}: a line for each of {len(runs)} runs."
+    return finish_chart(alt.LayerChart(layer=[*bands, line, points]), rows, description)
