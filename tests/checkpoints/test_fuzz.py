@@ -15,7 +15,7 @@ from rankwise.errors import RankwiseError
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROUNDS = 300
+ROUNDS = 150
 
 
 def _damage(content: bytes, rng: random.Random) -> bytes:

@@ -118,11 +118,11 @@ def test_constants_and_subgraphs(tmp_path: Path) -> None:
         helper.make_node("ConstantOfShape", ["s"], ["t"], value=value(5)),
         helper.make_node("Constant", [], ["list"], value_floats=[1.0, 2.0]),
     ]
-    found = {
+    means = {
         w.name: w.load().mean().item()
         for w in open_weights(_model(tmp_path / "m", [], nodes)).tensors
     }
-    assert found == {"first": 4, "deep": 1, "deep#2": 1, "deep#3": 3}
+    assert means == {"first": 4, "deep": 1, "deep#2": 1, "deep#3": 3}
 
 
 def test_functions_hold_constants_too(tmp_path: Path) -> None:

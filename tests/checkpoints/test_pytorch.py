@@ -68,15 +68,14 @@ def test_a_module_whose_state_dict_was_saved(save) -> None:
 
 def test_a_training_checkpoint(save) -> None:
     model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
+    state = {"step": torch.tensor(1.0), "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+    optimizer = {"state": {0: state, 1: state}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
     average = OrderedDict((name, tensor * 0) for name, tensor in model.state_dict().items())
     content = {
         "epoch": 7,
         "model": model.state_dict(),
         "model_ema": average,
-        "optimizer": optimizer.state_dict(),
+        "optimizer": optimizer,
     }
     path = save(content)
     weights = open_weights(path)

@@ -166,6 +166,6 @@ def test_an_order_that_does_not_fit_is_left_aside_and_numbers_count(
     tensors["counter"] = torch.zeros(2, dtype=torch.int64)
     path = tmp_path / "sorted.safetensors"
     save_file(tensors, path, metadata={"order": order})
-    found = [weight.name for weight in open_weights(path).tensors]
-    assert found.index("block.2") == 0
-    assert sorted(found) == sorted(names)
+    ordered = [weight.name for weight in open_weights(path).tensors]
+    assert ordered.index("block.2") == 0
+    assert sorted(ordered) == sorted(names)

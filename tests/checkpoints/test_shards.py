@@ -83,8 +83,8 @@ def test_a_tensor_in_two_shards_drops_none(sharded, tmp_path: Path) -> None:
     index, first, second = sharded
     torch.save({"a": ONES, "b": ONES}, tmp_path / first)
     _index(index, {"a": first, "b": second, "c": second})
-    found = {w.name: w.load()[0, 0].item() for w in open_weights(index).tensors}
-    assert found == {"a": 1, "b": 2, "c": 2, "b#2": 1}
+    values = {w.name: w.load()[0, 0].item() for w in open_weights(index).tensors}
+    assert values == {"a": 1, "b": 2, "c": 2, "b#2": 1}
 
 
 @pytest.mark.parametrize(

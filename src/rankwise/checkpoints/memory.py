@@ -81,13 +81,13 @@ def release_memory(tensor: Tensor) -> None:
     """
     if tensor.device.type == "cpu" and tensor.layout is torch.strided:
         _page_out(tensor)
-    malloc_trim = _load_malloc_trim()
+    malloc_trim = _find_c_function("malloc_trim")
     if malloc_trim is not None and tensor.numel() * tensor.element_size() > _MIN_TRIMMED:
         malloc_trim(0)
 
 
 def _page_out(tensor: Tensor) -> None:
-    madvise = _load_madvise()
+    madvise = _find_c_function("madvise")
     if madvise is None:
         return
     try:
@@ -99,25 +99,12 @@ def _page_out(tensor: Tensor) -> None:
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (start + size) // mmap.PAGESIZE * mmap.PAGESIZE
     if start and first < last:
-        madvise(first, last - first, _MADV_PAGEOUT)
+        madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_PAGEOUT)
 
 
-@lru_cache(maxsize=1)
-def _load_malloc_trim() -> Callable[[int], int] | None:
+@lru_cache
+def _find_c_function(name: str) -> Callable[..., int] | None:
     try:
-        return ctypes.CDLL(None).malloc_trim if sys.platform == "linux" else None
+        return getattr(ctypes.CDLL(None), name) if sys.platform == "linux" else None
     except (OSError, AttributeError):  # a C library other than glibc
         return None
-
-
-@lru_cache(maxsize=1)
-def _load_madvise() -> Callable[[int, int, int], int] | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        advise = ctypes.CDLL(None).madvise
-    except (OSError, AttributeError):
-        return None
-    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    advise.restype = ctypes.c_int
-    return advise

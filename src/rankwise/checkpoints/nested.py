@@ -29,7 +29,7 @@ __all__ = ["Selection", "number_duplicates", "select_weights"]
 _ALL_PARTS = "."
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._-])optims?([._-]|\d|$)|^opt(_state)?$", re.IGNORECASE)
 _AVERAGE = re.compile(r"(^|[._-])(ema|swa|averaged?|shadow|teacher)([._-]|$)", re.IGNORECASE)
-_STATE_DICT = re.compile(r"state_?dict", re.IGNORECASE)
+_WHOLE_MODEL = re.compile(rf"state_?dict|{_AVERAGE.pattern}", re.IGNORECASE)
 _MODEL = re.compile(
     r"actor|checkpoint|critic|discriminator|generator|model|model_dict|model_state|module|net|"
     r"network|parameters|params|student|weights",
@@ -143,7 +143,8 @@ def _mark_candidates(part: Part) -> list[Part]:
     """Mark and return the candidates below a part."""
     below = [(child, _mark_candidates(child)) for child in part.children]
     for child, candidates in below:
-        if child.has_dotted_names or (child.is_named_as_whole and not candidates):
+        is_whole = _WHOLE_MODEL.search(child.route[-1]) and not candidates
+        if is_whole or child.has_dotted_names:
             child.is_candidate = True
             candidates.insert(0, child)
     plain = [(child, candidates) for child, candidates in below if not candidates]
@@ -155,7 +156,8 @@ def _mark_candidates(part: Part) -> list[Part]:
 
 
 def _rank(part: Part) -> tuple[bool, int]:
-    return part.is_average, -sum(tensor.numel() for _, tensor in part.list_tensors())
+    is_average = any(_AVERAGE.search(name) for name in part.route)
+    return is_average, -sum(tensor.numel() for _, tensor in part.list_tensors())
 
 
 def _build_selection(tensors: NamedTensors, notes: tuple[str, ...]) -> Selection:
@@ -247,16 +249,6 @@ class Part:
     def has_dotted_names(self) -> bool:
         """Whether its tensors have names as ``state_dict()`` gives them: "conv1.weight"."""
         return any("." in name for name, item in self.items if isinstance(item, Tensor))
-
-    @property
-    def is_average(self) -> bool:
-        """Whether its names say that it is an average of weights."""
-        return any(_AVERAGE.search(name) for name in self.route)
-
-    @property
-    def is_named_as_whole(self) -> bool:
-        """Whether its own name is one that only whole models have."""
-        return bool(_STATE_DICT.search(self.route[-1]) or _AVERAGE.search(self.route[-1]))
 
     def list_tensors(self, *, all_parts: bool = False, prefix: str = "") -> NamedTensors:
         """Return its tensors, names joined by dots; those of candidates in it only if asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import warnings
@@ -37,22 +38,6 @@ _MAX_HEADER = 2**16
 _BOMB_RATIO = 100
 _BOMB_SIZE = 10**9
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_DTYPES = {
-    "b1": torch.bool,
-    "i1": torch.int8,
-    "i2": torch.int16,
-    "i4": torch.int32,
-    "i8": torch.int64,
-    "u1": torch.uint8,
-    "u2": torch.uint16,
-    "u4": torch.uint32,
-    "u8": torch.uint64,
-    "f2": torch.float16,
-    "f4": torch.float32,
-    "f8": torch.float64,
-    "c8": torch.complex64,
-    "c16": torch.complex128,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +151,9 @@ def _check_size(path: Path, name: str, header: _Header, size: int) -> None:
 
 def _describe(path: Path, name: str, header: _Header, load: Callable[[], Tensor]) -> Weight:
     dtype = header.dtype
-    torch_dtype = _DTYPES.get(f"{dtype.kind}{dtype.itemsize}")
-    if torch_dtype is not None:
-        return Weight(name, header.shape, torch_dtype, load)
+    if dtype.kind in "biufc":
+        with contextlib.suppress(TypeError):  # PyTorch has no long double
+            return Weight(name, header.shape, _convert_array(np.empty(0, dtype)).dtype, load)
     if dtype.hasobject:
         reason = "an array of Python objects, which are never unpickled"
     elif dtype.kind == "V" and dtype.names is None:

@@ -7,9 +7,8 @@ once its size afterwards; protocol buffers are at most 2 GB. External data is re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -61,20 +60,12 @@ _DTYPES = {
 _PACKED = {21: "uint4", 22: "int4", 23: "float4", 24: "float8_e8m0", 25: "uint2", 26: "int2"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Initializer:
-    """A tensor of the model: an initializer, or the value of a Constant node.
-
-    Attributes:
-        name: Its own name, or the first output of the Constant node.
-        shape: Its dimensions as stored.
-        proto: The TensorProto; of a sparse tensor, the one with its values.
-        is_sparse: Whether it is stored sparsely.
-    """
+class _Initializer(NamedTuple):
+    """A tensor of the model: an initializer, or the value of a Constant node."""
 
     name: str
     shape: tuple[int, ...]
-    proto: TensorProto
+    proto: TensorProto  # of a sparse tensor, the one with its values
     is_sparse: bool = False
 
 
