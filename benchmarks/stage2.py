@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import rankwise
 from benchmarks.networks import weights
 from benchmarks.timing import best_of, table, threads
-from rankwise.numerics.unfold import plan, unfold
+from rankwise.numerics.unfold import plan_unfoldings, unfold
 
 
 def run() -> str:
@@ -33,7 +33,9 @@ def run() -> str:
 def _row(network: str, count: int) -> tuple[str, ...]:
     named = weights(network)
     parameters = [nn.Parameter(weight) for weight in named.values()]
-    matrices = [_matrix(weight, u.axis) for weight in named.values() for u in plan(weight.shape)]
+    matrices = [
+        _matrix(weight, u.axis) for weight in named.values() for u in plan_unfoldings(weight.shape)
+    ]
     best = best_of(
         {
             "ours": lambda: rankwise.probe(named),

@@ -35,13 +35,6 @@ MAY_IMPORT = {
     "__init__": _LIBRARY,
     "__main__": {"cli"},
 }
-# Files that do not follow the rule yet.
-NOT_YET = {
-    "optim/rmsgd.py",
-    "optim/stable_rank_lr.py",
-    "probes/sources.py",
-    "probes/survey.py",
-}
 
 
 def modules():
@@ -76,9 +69,6 @@ def test_every_entry_has_a_rule():
 def test_folders_depend_in_one_direction(path):
     allowed = MAY_IMPORT[owner(path)] | EVERYONE | {owner(path)}
     wrong = {name for name in imports_of(path) if name.split(".")[0] not in allowed}
-    if str(path.relative_to(PACKAGE)) in NOT_YET:
-        assert wrong, "remove it from NOT_YET"
-        return
     assert not wrong, f"{owner(path)} may not import {sorted(wrong)}"
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         theorem_rate_bound,
     )
     from rankwise.numerics.spectrum import singular_values
-    from rankwise.numerics.unfold import Unfolding, kind_of, plan, unfold
+    from rankwise.numerics.unfold import Unfolding, kind_of, plan_unfoldings, unfold
     from rankwise.optim.param_groups import layer_groups
     from rankwise.optim.rates import beta_for
     from rankwise.optim.rmsgd import RMSGD
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from rankwise.probes.changes import LayerChange
     from rankwise.probes.diff import ProbeDiff
     from rankwise.probes.explain import explain
+    from rankwise.probes.measure import Progress
     from rankwise.probes.probe_result import Probe
-    from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
-    from rankwise.probes.survey import Progress
+    from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics
+    from rankwise.probes.tensor import Status
 
 __all__ = [  # noqa: RUF022 - RMSGD is no constant
     "ArgumentError",
@@ -78,7 +79,7 @@ __all__ = [  # noqa: RUF022 - RMSGD is no constant
     "layer_groups",
     "low_rank",
     "network_quality",
-    "plan",
+    "plan_unfoldings",
     "probe",
     "quality",
     "singular_values",
@@ -114,7 +115,7 @@ _MODULES = {
         "theorem_rate_bound",
     ),
     "numerics.spectrum": ("singular_values",),
-    "numerics.unfold": ("Unfolding", "kind_of", "plan", "unfold"),
+    "numerics.unfold": ("Unfolding", "kind_of", "plan_unfoldings", "unfold"),
     "optim.param_groups": ("layer_groups",),
     "optim.rates": ("beta_for",),
     "optim.rmsgd": ("RMSGD",),
@@ -123,8 +124,9 @@ _MODULES = {
     "probes.diff": ("ProbeDiff",),
     "probes.explain": ("explain",),
     "probes.probe_result": ("Probe",),
-    "probes.results": ("LayerMetrics", "LayerSpectrum", "ModeMetrics", "Status"),
-    "probes.survey": ("Progress",),
+    "probes.measure": ("Progress",),
+    "probes.results": ("LayerMetrics", "LayerSpectrum", "ModeMetrics"),
+    "probes.tensor": ("Status",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,22 +1,31 @@
-"""Every tensor of a network → what it has learned: the library's main door."""
+"""A module, a mapping or a path → weights → a probe: the library's main entry point."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from rankwise.errors import ArgumentError
-from rankwise.numerics.unfold import Modes, check_modes
-from rankwise.probes.probe_result import Probe
-from rankwise.probes.reparametrized import combine, mark_ties, split_stacks
-from rankwise.probes.sources import Target, weights_of
-from rankwise.probes.survey import Progress, survey
-from rankwise.probes.tensor import Weight
+import numpy as np
+import torch
+from torch import nn
 
-__all__ = ["globs", "probe"]
+from rankwise.checkpoints import open_weights
+from rankwise.checkpoints.memory import release_memory
+from rankwise.checkpoints.nested import select_weights
+from rankwise.errors import ArgumentError, TargetError
+from rankwise.numerics.unfold import Modes, check_modes
+from rankwise.probes.measure import Progress, measure_weights
+from rankwise.probes.probe_result import Probe
+from rankwise.probes.reparametrized import combine_parts, mark_ties, split_stacks, strip_wrappers
+from rankwise.probes.sources import describe_module, describe_tensor
+from rankwise.probes.tensor import Status, Weight, Weights, list_globs
+
+__all__ = ["Target", "probe"]
+
+Target = nn.Module | Mapping[str, object] | str | os.PathLike[str]
 
 
 def probe(
@@ -31,10 +40,10 @@ def probe(
     spectra: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Probe:
-    """Shows what every layer of a network has learned, from its weights alone.
+    """Measure what every layer of a network has learned, from its weights alone.
 
     The model is not changed: nothing is moved, switched or attached. A file is read tensor by
-    tensor and nothing in it is run.
+    tensor, and no code in it is run.
 
     Args:
         target: A module (compiled, wrapped or sharded ones too), a state dict, or the path of a
@@ -44,13 +53,14 @@ def probe(
         p: The power in the stable rank: 2 is Eq. 2, 1 the nuclear-norm reading.
         modes: Which unfoldings of a convolution to take: "both", "input" or "output" channels.
         split: Whether to probe each gate of a recurrent layer, and q, k and v of a stacked
-            attention projection, by itself.
+            attention projection, separately.
         key: The dotted name of the part of a nested checkpoint that holds the weights.
-        spectra: Whether to keep every layer's singular values, for figures and reports.
+        spectra: Whether to keep every layer's singular values, for charts and reports.
         progress: Called after each layer.
 
     Returns:
-        A row for every tensor, probed or with the reason why not, and the network's quality.
+        A row for every tensor, with metrics or the reason why it was not probed, and the network's
+        quality.
 
     Raises:
         CheckpointError: If the target can't be read as weights.
@@ -60,47 +70,65 @@ def probe(
         >>> import torch, rankwise
         >>> _ = torch.manual_seed(0)
         >>> planted = torch.randn(64, 5) @ torch.randn(5, 128)
-        >>> found = rankwise.probe({"fc.weight": planted + torch.randn(64, 128)})
-        >>> found.layers[0].rank
+        >>> result = rankwise.probe({"fc.weight": planted + torch.randn(64, 128)})
+        >>> result.layers[0].rank
         5.0
     """
     if not (isinstance(p, int | float) and 0 < p < math.inf):
         raise ArgumentError(f"Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got {p!r}.")
     check_modes(modes)
-    source = weights_of(target, key=key)
-    stored = combine(source.tensors)
-    chosen = _filtered(split_stacks(stored) if split else stored, include, exclude)
-    mapped = isinstance(target, str | os.PathLike)
-    layers = survey(
-        mark_ties(chosen),
+    weights = _open_target(target, key)
+    tensors = combine_parts(strip_wrappers(weights.tensors))
+    if split:
+        tensors = split_stacks(tensors)
+    layers = measure_weights(
+        mark_ties(_filter_by_name(tensors, include, exclude)),
         p=float(p),
         modes=modes,
         spectra=spectra,
         progress=progress,
-        mapped=mapped,
+        release=release_memory if isinstance(target, str | os.PathLike) else None,
     )
-    return Probe(source.source, tuple(layers), float(p), source.notes)
+    return Probe(weights.source, tuple(layers), float(p), weights.notes)
 
 
-def _filtered(
+def _open_target(target: Target, key: str | None) -> Weights:
+    if isinstance(target, nn.Module):
+        return describe_module(target)
+    if isinstance(target, Mapping):
+        selection = select_weights({name: _as_tensor(value) for name, value in target.items()}, key)
+        tensors = tuple(describe_tensor(name, tensor) for name, tensor in selection.tensors)
+        return Weights("state dict", tensors, selection.notes)
+    if isinstance(target, str | os.PathLike):
+        return open_weights(target, key=key)
+    raise TargetError(
+        f"Expected a module, a mapping of tensors or a path, got {type(target).__name__}."
+    )
+
+
+def _as_tensor(value: object) -> object:
+    """Return a numpy array of numbers as a tensor, everything else unchanged."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return torch.from_numpy(np.ascontiguousarray(value))
+    return value
+
+
+def _filter_by_name(
     weights: Sequence[Weight],
     include: str | Sequence[str] | None,
     exclude: str | Sequence[str] | None,
 ) -> list[Weight]:
-    wanted, unwanted = globs(include) or (), globs(exclude) or ()
+    """Mark the weights whose names the globs leave out."""
+    included, excluded = list_globs(include) or (), list_globs(exclude) or ()
 
     def mark(weight: Weight) -> Weight:
         if weight.obstacle is not None:
             return weight
-        if wanted and not any(fnmatchcase(weight.name, glob) for glob in wanted):
-            return dataclasses.replace(weight, obstacle=("filtered", "not among the included"))
-        if hit := next((glob for glob in unwanted if fnmatchcase(weight.name, glob)), None):
-            return dataclasses.replace(weight, obstacle=("filtered", f"excluded by {hit}"))
+        if included and not any(fnmatchcase(weight.name, glob) for glob in included):
+            obstacle = (Status.FILTERED, "not among the included")
+            return dataclasses.replace(weight, obstacle=obstacle)
+        if glob := next((glob for glob in excluded if fnmatchcase(weight.name, glob)), None):
+            return dataclasses.replace(weight, obstacle=(Status.FILTERED, f"excluded by {glob}"))
         return weight
 
     return [mark(weight) for weight in weights]
-
-
-def globs(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """One glob or several, as several."""
-    return (given,) if isinstance(given, str) else None if given is None else tuple(given)

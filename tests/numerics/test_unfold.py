@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rankwise import kind_of, plan, unfold
+from rankwise import kind_of, plan_unfoldings, unfold
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ from rankwise import kind_of, plan, unfold
     ],
 )
 def test_plan(shape, expected):
-    found = [(u.modes, u.rows, u.columns) for u in plan(shape)]
+    found = [(u.modes, u.rows, u.columns) for u in plan_unfoldings(shape)]
     assert found == expected
 
 
 def test_transposed_convolutions_swap_their_modes():
-    assert [(u.modes, u.axis) for u in plan((8, 4, 3, 3), transposed=True)] == [
+    assert [(u.modes, u.axis) for u in plan_unfoldings((8, 4, 3, 3), transposed=True)] == [
         (("input",), 0),
         (("output",), 1),
     ]
@@ -39,14 +39,14 @@ def test_transposed_convolutions_swap_their_modes():
 
 @pytest.mark.parametrize("mode", ["input", "output"])
 def test_one_mode_only(mode):
-    assert [u.modes for u in plan((8, 4, 3, 3), modes=mode)] == [(mode,)]
-    assert [u.modes for u in plan((8, 4, 1, 1), modes=mode)] == [(mode,)]
-    assert [u.modes for u in plan((8, 4), modes=mode)] == [("matrix",)]
+    assert [u.modes for u in plan_unfoldings((8, 4, 3, 3), modes=mode)] == [(mode,)]
+    assert [u.modes for u in plan_unfoldings((8, 4, 1, 1), modes=mode)] == [(mode,)]
+    assert [u.modes for u in plan_unfoldings((8, 4), modes=mode)] == [("matrix",)]
 
 
 def test_unknown_mode_is_refused():
     with pytest.raises(ValueError, match="'both', 'input' or 'output', got 'all'"):
-        plan((8, 4, 3, 3), modes="all")
+        plan_unfoldings((8, 4, 3, 3), modes="all")
 
 
 def test_unfold_rows_are_slices_along_the_axis():

@@ -8,8 +8,9 @@ import pytest
 from rankwise._text import display_width
 from rankwise.errors import MissingExtraError, ProbeMismatchError
 from rankwise.probes.diff import LayerChange, compare
-from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
+from rankwise.probes.results import LayerMetrics, ModeMetrics
 from rankwise.probes.show.changes import change_lines
+from rankwise.probes.tensor import Status
 
 
 def probed(name, *, rank=4, s=0.25, condition=0.5, q=0.46, shape=(8, 9)):

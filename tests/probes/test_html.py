@@ -5,8 +5,9 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
+from rankwise.probes.results import LayerMetrics, ModeMetrics
 from rankwise.probes.show.html import layers_html
+from rankwise.probes.tensor import Status
 
 VOID = {"br", "hr", "img"}
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwise._text import display_width
-from rankwise.probes.results import LayerMetrics, ModeMetrics, Status
+from rankwise.probes.results import LayerMetrics, ModeMetrics
 from rankwise.probes.show.table import format_skipped, format_summary, format_table
+from rankwise.probes.tensor import Status
 
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 NAMES = st.text(st.characters(), max_size=60)

@@ -24,7 +24,7 @@ from rankwise.checkpoints.safety import (
     safe_join,
 )
 from rankwise.errors import CheckpointError, MissingExtraError
-from rankwise.probes.tensor import Weight, Weights
+from rankwise.probes.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -146,7 +146,7 @@ def _describe(path: Path, name: str, initializer: _Initializer) -> Weight:
         nbytes = math.prod(shape) * dtype.itemsize
         if offset < 0 or length < nbytes or offset + nbytes > get_file_size(file):
             reason = f"its {nbytes} bytes of external data are not where the model says"
-            obstacle = obstacle or ("unreadable", reason)
+            obstacle = obstacle or (Status.UNREADABLE, reason)
         load = partial(_load_external, file, offset, shape, dtype)
     else:
         obstacle = obstacle or _check_inline(tensor, shape, dtype)
@@ -157,36 +157,36 @@ def _describe(path: Path, name: str, initializer: _Initializer) -> Weight:
     return Weight(name, shape, dtype, load)
 
 
-def _find_obstacle(initializer: _Initializer) -> tuple[str, str] | None:
+def _find_obstacle(initializer: _Initializer) -> tuple[Status, str] | None:
     """Return status and reason where a tensor of this kind can't be probed."""
     data_type = initializer.proto.data_type
     if initializer.is_sparse:
-        return "unreadable", "stored sparsely"
+        return Status.UNREADABLE, "stored sparsely"
     if data_type == initializer.proto.STRING:
-        return "unreadable", "text, not numbers"
+        return Status.UNREADABLE, "text, not numbers"
     if data_type in _PACKED:
-        return "quantised", f"stored as {_PACKED[data_type]}"
+        return Status.QUANTISED, f"stored as {_PACKED[data_type]}"
     if data_type not in _DTYPES:
-        return "unreadable", f"of ONNX type {data_type}, which is unknown"
+        return Status.UNREADABLE, f"of ONNX type {data_type}, which is unknown"
     if any(size < 0 for size in initializer.shape):
-        return "unreadable", f"its shape {initializer.shape} has a negative size"
+        return Status.UNREADABLE, f"its shape {initializer.shape} has a negative size"
     return None
 
 
 def _check_inline(
     tensor: TensorProto, shape: tuple[int, ...], dtype: torch.dtype
-) -> tuple[str, str] | None:
+) -> tuple[Status, str] | None:
     count = math.prod(shape)
     nbytes, stored = count * dtype.itemsize, len(tensor.raw_data)
     if tensor.HasField("raw_data"):
         if stored == nbytes:
             return None
         if stored:
-            return "unreadable", f"its shape needs {nbytes} bytes, the file has {stored}"
+            return Status.UNREADABLE, f"its shape needs {nbytes} bytes, the file has {stored}"
     # Values that are listed take at least a byte each.
     elif count <= tensor.ByteSize():
         return None
-    return "no data", "its data was left out of the file"
+    return Status.NO_DATA, "its data was left out of the file"
 
 
 def _locate_external(path: Path, name: str, tensor: TensorProto) -> tuple[Path, int, int]:

@@ -22,7 +22,7 @@ from rankwise.checkpoints.safety import (
     read_zip_directory,
 )
 from rankwise.errors import CheckpointError, UnsafeFileError
-from rankwise.probes.tensor import Weight, Weights
+from rankwise.probes.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -149,18 +149,18 @@ def _get_identity(path: Path, tensor: Tensor) -> Hashable:
     return (str(path), tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
-def _find_obstacle(tensor: Tensor) -> tuple[str, str] | None:
+def _find_obstacle(tensor: Tensor) -> tuple[Status, str] | None:
     """Return status and reason where a tensor can't be probed."""
     if tensor.device.type == "meta":
-        return "no data", "saved without its data (device 'meta')"
+        return Status.NO_DATA, "saved without its data (device 'meta')"
     if tensor.is_quantized or _PACKED.fullmatch(str(tensor.dtype)):
-        return "quantised", f"stored in the quantised type {tensor.dtype}"
+        return Status.QUANTISED, f"stored in the quantised type {tensor.dtype}"
     if tensor.layout is not torch.strided or tensor.is_nested:
-        return "unreadable", f"not a dense tensor (layout {tensor.layout})"
+        return Status.UNREADABLE, f"not a dense tensor (layout {tensor.layout})"
     if type(tensor) not in (Tensor, torch.nn.Parameter):
-        return "unreadable", f"a tensor of the special type {type(tensor).__name__}"
+        return Status.UNREADABLE, f"a tensor of the special type {type(tensor).__name__}"
     nbytes = tensor.numel() * tensor.element_size()
     stored = tensor.untyped_storage().nbytes()
     if nbytes > max(stored, _MAX_REPEATED):
-        return "unreadable", f"its shape takes {nbytes} bytes, but only {stored} are stored"
+        return Status.UNREADABLE, f"its shape takes {nbytes} bytes, but only {stored} are stored"
     return None

@@ -21,7 +21,7 @@ from rankwise.checkpoints.safety import (
     parse_json_object,
 )
 from rankwise.errors import CheckpointError, MissingExtraError
-from rankwise.probes.tensor import Weight, Weights
+from rankwise.probes.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,7 +176,9 @@ def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:
     dtype = _DTYPES.get(entry.dtype)
     if dtype is None:
         reason = f"stored as {sanitize(entry.dtype[:32])}, a packed or scale type"
-        return build_unreadable(path, entry.name, entry.shape, status="quantised", reason=reason)
+        return build_unreadable(
+            path, entry.name, entry.shape, status=Status.QUANTISED, reason=reason
+        )
 
     def load() -> Tensor:
         with convert_errors(path, _KIND):

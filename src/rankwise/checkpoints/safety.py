@@ -14,7 +14,7 @@ import torch
 
 from rankwise._text import quote, sanitize
 from rankwise.errors import CheckpointError, RankwiseError, UnsafeFileError
-from rankwise.probes.tensor import Weight
+from rankwise.probes.tensor import Status, Weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,7 +90,7 @@ def build_unreadable(
     shape: tuple[int, ...],
     *,
     reason: str,
-    status: str = "unreadable",
+    status: Status = Status.UNREADABLE,
     dtype: torch.dtype = torch.uint8,
 ) -> Weight:
     """Return the row of a tensor that can't be probed; its ``load`` raises ``CheckpointError``."""

@@ -14,7 +14,7 @@ from rankwise.optim.group_state import get_rate
 from rankwise.optim.param_groups import select_weights
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.probes.probe_result import Probe
-from rankwise.probes.results import Status
+from rankwise.probes.tensor import Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

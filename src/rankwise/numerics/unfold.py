@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 
-__all__ = ["Modes", "Unfolding", "check_modes", "kind_of", "plan", "unfold"]
+__all__ = ["Modes", "Unfolding", "check_modes", "kind_of", "plan_unfoldings", "unfold"]
 
 Modes = Literal["both", "input", "output"]
 
@@ -34,7 +34,7 @@ class Unfolding:
 
     Example:
         >>> import rankwise
-        >>> [u.modes for u in rankwise.plan((64, 32, 3, 3))]
+        >>> [u.modes for u in rankwise.plan_unfoldings((64, 32, 3, 3))]
         [('input',), ('output',)]
     """
 
@@ -44,7 +44,7 @@ class Unfolding:
     columns: int
 
 
-def plan(
+def plan_unfoldings(
     shape: tuple[int, ...], *, modes: Modes = "both", transposed: bool = False
 ) -> tuple[Unfolding, ...]:
     """The unfoldings of a weight of this shape that carry rank information.
@@ -60,7 +60,7 @@ def plan(
 
     Example:
         >>> import rankwise
-        >>> [u.modes for u in rankwise.plan((64, 1, 3, 3))]  # depthwise
+        >>> [u.modes for u in rankwise.plan_unfoldings((64, 1, 3, 3))]  # depthwise
         [('output',)]
     """
     if len(shape) < 2:

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from rankwise.errors import DistributedError
 from rankwise.optim.rates import Reading
-from rankwise.probes.measure import needs_measuring
-from rankwise.probes.sources import described
-from rankwise.probes.survey import needs
+from rankwise.probes.measure import can_measure, estimate_cost
+from rankwise.probes.sources import describe_tensor
 from rankwise.probes.tensor import Weight
 
 __all__ = [
@@ -150,8 +149,8 @@ def assign_layers(
 
 def _announce(reading: Reading, tensors: NamedTensors) -> dict[str, Any]:
     """Describe a layer: what tells replicas from different weights, the cost, and what is known."""
-    weights = [described(*named) for named in tensors]
-    cost = sum(needs(weight, "both")[0] for weight in weights if needs_measuring(weight, "both"))
+    weights = [describe_tensor(*named) for named in tensors]
+    cost = sum(estimate_cost(weight).work for weight in weights if can_measure(weight))
     pairs = zip(weights, tensors, strict=True)
     return {
         "weights": [_fingerprint(weight, tensor) for weight, (_, tensor) in pairs],
@@ -164,10 +163,10 @@ def _announce(reading: Reading, tensors: NamedTensors) -> dict[str, Any]:
 def _fingerprint(weight: Weight, tensor: Tensor) -> list[Any]:
     """Return the type and shape of a weight, and a few numbers where its values matter."""
     layout: list[Any] = [*weight.shape, str(weight.dtype)]
-    if weight.alone:  # one tensor in pieces, which these processes hold together
+    if weight.collective:  # one tensor in pieces, which these processes hold together
         sharded: Any = tensor
         return [[*layout, *sharded.device_mesh.mesh.flatten().tolist()], []]
-    return [layout, _sample(weight) if needs_measuring(weight, "both") else []]
+    return [layout, _sample(weight) if can_measure(weight) else []]
 
 
 @torch.no_grad()

@@ -16,12 +16,11 @@ from rankwise.optim.distributed import (
 )
 from rankwise.optim.param_groups import Group, list_layers, select_weights
 from rankwise.optim.rates import Reading, State
-from rankwise.probes.measure import measure, needs_measuring
+from rankwise.probes.measure import can_measure, measure_weight, measure_weights
 from rankwise.probes.probe_result import Probe
 from rankwise.probes.results import LayerMetrics
-from rankwise.probes.sources import described
-from rankwise.probes.survey import survey
-from rankwise.probes.tensor import Weight
+from rankwise.probes.sources import describe_tensor
+from rankwise.probes.tensor import Status, Weight
 
 __all__ = ["make_probe", "measure_layers", "measure_start"]
 
@@ -141,10 +140,10 @@ def _measure_shared(
 
 
 def _describe_weights(tensors: NamedTensors, stepped: bool) -> list[Weight]:
-    weights = [described(*named) for named in tensors]
+    weights = [describe_tensor(*named) for named in tensors]
     if stepped:
         return weights
-    idle = ("filtered", "it took no step in this epoch")
+    idle = (Status.FILTERED, "it took no step in this epoch")
     return [dataclasses.replace(weight, obstacle=weight.obstacle or idle) for weight in weights]
 
 
@@ -154,22 +153,22 @@ def _measure_weights(
     """Measure some layers; all processes put sharded weights together, one by one, in one order."""
     metrics: dict[str, list[LayerMetrics]] = {}
     for layer, weights in layers.items():
-        if not any(weight.alone for weight in weights):
+        if not any(weight.collective for weight in weights):
             continue
         for weight in weights:
             if layer in own:
-                row = measure(_unshard(weight), p=p, modes="both")
+                row = measure_weight(_unshard(weight), p=p)
                 metrics.setdefault(layer, []).append(row)
             else:
                 _unshard(weight)
     rest = {n: weights for n, weights in layers.items() if n in own and n not in metrics}
-    rows = iter(survey([w for weights in rest.values() for w in weights], p=p, modes="both"))
+    rows = iter(measure_weights([w for weights in rest.values() for w in weights], p=p))
     return {**metrics, **{n: [next(rows) for _ in weights] for n, weights in rest.items()}}
 
 
 def _unshard(weight: Weight) -> Weight:
     """Return a weight in one piece; the processes with the other pieces must call this too."""
-    if not weight.alone or not needs_measuring(weight, "both"):
+    if not weight.collective or not can_measure(weight):
         return weight
     with explain_errors():
         tensor = weight.load()

@@ -16,7 +16,6 @@ from torch.optim.optimizer import (
     _use_grad_for_differentiable,
 )
 
-from rankwise.api import globs
 from rankwise.errors import ArgumentError
 from rankwise.optim.distributed import any_process
 from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
@@ -44,6 +43,7 @@ from rankwise.optim.rates import (
 )
 from rankwise.optim.sgd_step import Hyperparameters, Implementation, Update, apply_updates
 from rankwise.probes.probe_result import Probe
+from rankwise.probes.tensor import list_globs
 
 __all__ = ["RMSGD"]
 
@@ -150,8 +150,8 @@ class RMSGD(Optimizer):
             "epochs": epochs,
             "variant": variant,
             "p": p,
-            "include": globs(include),
-            "exclude": globs(exclude),
+            "include": list_globs(include),
+            "exclude": list_globs(exclude),
             "share": share,
         }
         _check(defaults)
@@ -187,7 +187,7 @@ class RMSGD(Optimizer):
     def _check_common(self, group: Group) -> None:
         """Raise for options of a group that only the whole optimizer can have."""
         for name in ("include", "exclude"):
-            group[name] = globs(group[name])
+            group[name] = list_globs(group[name])
         for name in ("variant", "p", "include", "exclude", "share"):
             if group[name] != self.defaults[name]:
                 raise ArgumentError(

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
-from rankwise.api import globs
 from rankwise.errors import ArgumentError
 from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
 from rankwise.optim.group_state import get_rate, is_moving
@@ -30,6 +29,7 @@ from rankwise.optim.rates import (
     resolve_beta,
 )
 from rankwise.probes.probe_result import Probe
+from rankwise.probes.tensor import list_globs
 
 __all__ = ["StableRankLR"]
 
@@ -99,7 +99,7 @@ class StableRankLR(LRScheduler):
         self.zeta, self.floor, self.reference = zeta, floor, reference
         self.epochs, self.variant, self.p = epochs, variant, p
         self.steps_per_epoch = steps_per_epoch
-        self.include, self.exclude, self.share = globs(include), globs(exclude), share
+        self.include, self.exclude, self.share = list_globs(include), list_globs(exclude), share
         check_rule(vars(self))
         if not 0.0 < reference < math.inf:
             raise ArgumentError(f"Expected reference > 0, got {reference!r}.")

@@ -1,11 +1,15 @@
-"""One weight → its row: metrics of each unfolding and their mean, or a status and a reason."""
+"""Weights → rows: the metrics of each unfolding and their mean, or a status and a reason."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,15 +18,30 @@ from torch import Tensor
 from rankwise.errors import NotFiniteError, RankwiseError
 from rankwise.numerics import metrics
 from rankwise.numerics.evbmf import LowRank, evbmf, factorise
-from rankwise.numerics.spectrum import Spectrum, Workspace, exact_spectrum, in_float64
-from rankwise.numerics.unfold import Modes, Unfolding, kind_of, plan
-from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics, Status
-from rankwise.probes.tensor import Weight
+from rankwise.numerics.random_matrix import check_seed, draw_gaussian_spectrum
+from rankwise.numerics.spectrum import (
+    Spectrum,
+    Workspace,
+    block_entries,
+    exact_spectrum,
+    in_float64,
+)
+from rankwise.numerics.unfold import Modes, Unfolding, kind_of, plan_unfoldings
+from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics
+from rankwise.probes.tensor import Status, Weight
+from rankwise.probes.workers import Task, run_tasks
 
-__all__ = ["means", "measure", "mode_metrics", "needs_measuring", "rank_caveats", "unfoldings"]
+__all__ = [
+    "Progress",
+    "can_measure",
+    "estimate_cost",
+    "measure_random_layers",
+    "measure_weight",
+    "measure_weights",
+]
 
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
-_RANK_ONE_PARTLY = "rank 1 in one unfolding, which lifts q by definition, not by learning"
+_RANK_ONE_PARTLY = "rank 1 in one unfolding, which raises q by definition, not by learning"
 _ZERO = "all zeros"
 _AVERAGED = (
     "rank",
@@ -37,97 +56,192 @@ _AVERAGED = (
 )
 
 
-def unfoldings(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
-    """The matrices that a weight is laid out as."""
-    transposed = (weight.kind or "").startswith("conv_transpose")
-    return plan(weight.shape, modes=modes, transposed=transposed)
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a probe has come.
+
+    Attributes:
+        done: Work done, in the same unit as `total`.
+        total: All work.
+        name: The layer that was just finished.
+
+    Example:
+        >>> import torch, rankwise
+        >>> seen = []
+        >>> _ = rankwise.probe({"w": torch.ones(4, 4)}, progress=seen.append)
+        >>> (seen[-1].name, seen[-1].done == seen[-1].total)
+        ('w', True)
+    """
+
+    done: float
+    total: float
+    name: str
 
 
-def needs_measuring(weight: Weight, modes: Modes) -> bool:
-    """Whether a weight's values have to be looked at; where not, its row is known beforehand."""
-    return _obstacle(weight, modes) is None
+class Cost(NamedTuple):
+    """What measuring a weight takes: work in multiplications, memory in bytes."""
+
+    work: float
+    memory: int
 
 
-def measure(
+def measure_weights(
+    weights: Sequence[Weight],
+    *,
+    p: float = 2.0,
+    modes: Modes = "both",
+    spectra: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    release: Callable[[Tensor], None] | None = None,
+) -> list[LayerMetrics]:
+    """Measure many weights in parallel; return their rows in the same order.
+
+    Args:
+        weights: The weights; they are loaded one at a time.
+        p: The power in the stable rank.
+        modes: Which unfoldings of a convolution to take.
+        spectra: Whether to keep the singular values.
+        progress: Called after each layer.
+        release: Called with each loaded tensor when it is no longer needed.
+    """
+    loading = threading.Lock()  # readers need not be thread-safe, and loading mapped files is fast
+    local = threading.local()  # holds one workspace per thread, freed with the probe
+
+    def run(weight: Weight, workers: int) -> LayerMetrics:
+        local.workspace = getattr(local, "workspace", None) or Workspace(workers)
+        loaded: list[Tensor] = []
+
+        def load() -> Tensor:
+            with loading:
+                loaded.append(weight.load())
+            return loaded[0]
+
+        locked = dataclasses.replace(weight, load=load)
+        row = measure_weight(locked, p=p, modes=modes, spectra=spectra, workspace=local.workspace)
+        if release is not None and loaded:
+            release(loaded[0])
+        return row
+
+    places = [i for i, weight in enumerate(weights) if can_measure(weight, modes)]
+    tasks = [
+        Task(partial(run, weights[i]), *estimate_cost(weights[i], modes), weights[i].collective)
+        for i in places
+    ]
+    total = math.fsum(task.cost for task in tasks)
+    done = 0.0
+
+    def on_done(index: int) -> None:
+        nonlocal done
+        done += tasks[index].cost
+        if progress is not None:
+            progress(Progress(min(done, total), total, weights[places[index]].name))
+
+    rows = dict(zip(places, run_tasks(tasks, on_done), strict=True))
+    return [
+        rows[i] if i in rows else measure_weight(weight, p=p, modes=modes)
+        for i, weight in enumerate(weights)
+    ]
+
+
+def estimate_cost(weight: Weight, modes: Modes = "both") -> Cost:
+    """Estimate the work and memory of measuring a weight that can be measured."""
+    sides = [(u.rows, u.columns) for u in _plan(weight, modes)]
+    # A Gram matrix takes L²M/2 multiplications, its eigenvalues 4L³/3 at a third of the speed.
+    work = math.fsum(rows * rows * (columns / 2 + 4 * rows) for rows, columns in sides)
+    largest = max(16 * rows * rows + 8 * block_entries(rows, columns) for rows, columns in sides)
+    return Cost(work, largest + math.prod(weight.shape) * weight.dtype.itemsize)
+
+
+def can_measure(weight: Weight, modes: Modes = "both") -> bool:
+    """Return whether a weight's values must be loaded, or its row is known without them."""
+    return _find_obstacle(weight, modes) is None
+
+
+def measure_weight(
     weight: Weight,
     *,
-    p: float,
-    modes: Modes,
+    p: float = 2.0,
+    modes: Modes = "both",
     spectra: bool = False,
     workspace: Workspace | None = None,
 ) -> LayerMetrics:
-    """The row of one weight. Whatever goes wrong with its values becomes the row's status."""
-    obstacle = _obstacle(weight, modes)
+    """Measure one weight. Whatever is wrong with its values becomes the row's status."""
+    obstacle = _find_obstacle(weight, modes)
     if obstacle is not None:
-        return _row(weight, *obstacle)
+        return _make_row(weight, *obstacle)
     try:
         with torch.no_grad():
-            found = _modes(weight, p, modes, spectra, workspace or Workspace())
-            return _summarised(weight, *found)
+            unfoldings, norm = _measure_modes(weight, p, modes, spectra, workspace or Workspace())
     except NotFiniteError as error:
-        return _row(weight, Status.NOT_FINITE, str(error))
+        return _make_row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
         # A broken file, a tensor subclass without this operation, no memory left: a row, never the
         # end of a probe or of a training run. (torch's and numpy's LinAlgError are among these.)
-        return _row(weight, Status.UNREADABLE, " ".join(str(error).split()) or repr(error))
+        reason = " ".join(str(error).split()) or repr(error)
+        return _make_row(weight, Status.UNREADABLE, reason)
+    caveats = [weight.note, _ZERO if norm == 0.0 else "", *_list_rank_caveats(unfoldings)]
+    row = _make_row(weight, Status.PROBED, "; ".join(filter(None, caveats)))
+    return _fill_row(row, unfoldings, norm)
 
 
-def _obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
+def _plan(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
+    transposed = (weight.kind or "").startswith("conv_transpose")
+    return plan_unfoldings(weight.shape, modes=modes, transposed=transposed)
+
+
+def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
     if weight.obstacle is not None:
-        return Status(weight.obstacle[0]), weight.obstacle[1]
+        return weight.obstacle
     if weight.dtype.is_complex:
         return Status.COMPLEX, "complex numbers are not probed"
     if not weight.dtype.is_floating_point:
-        return (
-            Status.INTEGER,
-            f"{_dtype(weight)}: an index, a mask, a counter or a quantised weight",
-        )
+        reason = f"{_format_dtype(weight)}: an index, a mask, a counter or a quantised weight"
+        return Status.INTEGER, reason
     if len(weight.shape) < 2:
         return Status.VECTOR, f"{len(weight.shape)}-D: biases and norm scales are not probed"
     if 0 in weight.shape:
         return Status.TOO_SMALL, "it holds no numbers"
-    if not unfoldings(weight, modes):
+    if not _plan(weight, modes):
         return Status.TOO_SMALL, "a single row or column has no rank to speak of"
     return None
 
 
-def _modes(
+def _measure_modes(
     weight: Weight, p: float, modes: Modes, spectra: bool, workspace: Workspace
 ) -> tuple[list[ModeMetrics], float]:
-    """The metrics of every unfolding, and the norm that they share."""
-    found: list[ModeMetrics] = []
+    """Return the metrics of every unfolding, and the Frobenius norm that they share."""
+    rows: list[ModeMetrics] = []
     norm = 0.0
     tensor = weight.load()
     stored, tensor = tensor.dtype, in_float64(tensor, workspace)
-    for unfolding in unfoldings(weight, modes):
-        spectrum, part = _factorised(
-            tensor.movedim(unfolding.axis, 0), unfolding, stored, workspace
-        )
+    for unfolding in _plan(weight, modes):
+        matrix = tensor.movedim(unfolding.axis, 0)
+        if tensor.numel() == unfolding.rows * unfolding.columns:
+            spectrum, part = factorise(matrix, stored, workspace)
+        else:
+            spectrum, part = _factorise_product(matrix, unfolding)
         norm = min(spectrum.norm, sys.float_info.max)
-        found += mode_metrics(unfolding, spectrum, part, p=p, spectra=spectra)
-    return found, norm
+        row = _measure_mode(unfolding, spectrum, part, p=p, spectra=spectra)
+        rows += [dataclasses.replace(row, mode=mode) for mode in unfolding.modes]
+    return rows, norm
 
 
-def _factorised(
-    tensor: Tensor, unfolding: Unfolding, stored: torch.dtype, workspace: Workspace
-) -> tuple[Spectrum, LowRank]:
-    """The factors of a weight, or of the larger one that a product of thin factors stands for."""
-    if tensor.numel() == unfolding.rows * unfolding.columns:
-        return factorise(tensor, stored, workspace)
+def _factorise_product(core: Tensor, unfolding: Unfolding) -> tuple[Spectrum, LowRank]:
+    """Factorise a product of thin factors from the small matrix that has its singular values."""
+    thin = exact_spectrum(core)
     values = np.zeros(unfolding.rows)
-    thin = exact_spectrum(tensor)
     values[: len(thin.values)] = thin.values
     whole = Spectrum(values, unfolding.columns, thin.resolution)
     return whole, evbmf(values, columns=unfolding.columns)
 
 
-def mode_metrics(
+def _measure_mode(
     unfolding: Unfolding, spectrum: Spectrum, part: LowRank, *, p: float, spectra: bool
-) -> list[ModeMetrics]:
-    """The metrics of an unfolding, once for every mode that it serves."""
-    s = metrics.stable_rank(part.values, unfolding.rows, p=p)
-    kappa = metrics.condition(part.values)
-    found = ModeMetrics(
+) -> ModeMetrics:
+    """Compute the metrics of an unfolding (METHOD §3)."""
+    s = metrics.stable_rank(part.values, unfolding.rows, p=p)  # Eq. 2
+    kappa = metrics.condition(part.values)  # Eq. 3
+    return ModeMetrics(
         mode=unfolding.modes[0],
         rows=unfolding.rows,
         columns=unfolding.columns,
@@ -140,62 +254,80 @@ def mode_metrics(
         noise_variance=min(part.noise_variance, sys.float_info.max),
         spectral_norm=float(spectrum.values[0]),
         effective_rank=metrics.effective_rank(spectrum.values),
-        spectrum=_kept(spectrum, part) if spectra else None,
+        spectrum=_keep_spectrum(spectrum, part) if spectra else None,
     )
-    return [found, *(dataclasses.replace(found, mode=mode) for mode in unfolding.modes[1:])]
 
 
-def _kept(spectrum: Spectrum, part: LowRank) -> LayerSpectrum:
+def _keep_spectrum(spectrum: Spectrum, part: LowRank) -> LayerSpectrum:
     threshold = min(part.threshold, sys.float_info.max)
     return LayerSpectrum(tuple(spectrum.values.tolist()), tuple(part.values.tolist()), threshold)
 
 
-def means(modes: Sequence[ModeMetrics]) -> dict[str, float]:
-    """A layer's metrics: the means over its unfoldings."""
-    return {
-        name: math.fsum(getattr(mode, name) for mode in modes) / len(modes) for name in _AVERAGED
-    }
-
-
-def _summarised(weight: Weight, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
-    return _row(
-        weight,
-        Status.PROBED,
-        "; ".join(_caveats(weight, modes, norm)),
-        frobenius_norm=norm,
-        modes=tuple(modes),
-        **means(modes),
+def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
+    return LayerMetrics(
+        name=weight.name,
+        kind=weight.kind or kind_of(weight.name, weight.shape),
+        shape=weight.shape,
+        dtype=_format_dtype(weight),
+        parameters=math.prod(weight.shape) if weight.parameters is None else weight.parameters,
+        status=status,
+        reason=reason,
     )
 
 
-def _caveats(weight: Weight, modes: Sequence[ModeMetrics], norm: float) -> Iterator[str]:
-    if weight.note:
-        yield weight.note
-    if norm == 0.0:
-        yield _ZERO
-    yield from rank_caveats(modes)
+def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
+    """Add a layer's metrics to its row: the means over its unfoldings."""
+    means = {
+        name: math.fsum(getattr(mode, name) for mode in modes) / len(modes) for name in _AVERAGED
+    }
+    return dataclasses.replace(row, frobenius_norm=norm, modes=tuple(modes), **means)
 
 
-def rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
-    """What to know of the figures of a layer of such ranks."""
+def _list_rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
     ones = sum(mode.rank == 1 for mode in modes)
     if ones:
         yield _RANK_ONE if ones == len(modes) else _RANK_ONE_PARTLY
 
 
-def _row(weight: Weight, status: Status, reason: str, **figures: object) -> LayerMetrics:
-    parameters = math.prod(weight.shape) if weight.parameters is None else weight.parameters
-    return LayerMetrics(
-        name=weight.name,
-        kind=weight.kind or kind_of(weight.name, weight.shape),
-        shape=weight.shape,
-        dtype=_dtype(weight),
-        parameters=parameters,
-        status=status,
-        reason=reason,
-        **figures,  # type: ignore[arg-type]
-    )
-
-
-def _dtype(weight: Weight) -> str:
+def _format_dtype(weight: Weight) -> str:
     return str(weight.dtype).removeprefix("torch.")
+
+
+def measure_random_layers(
+    layers: Iterable[LayerMetrics], *, p: float, seed: int
+) -> list[LayerMetrics]:
+    """Return the rows that Gaussian weights of the same shapes and norms would have.
+
+    Args:
+        layers: Rows of a probe; those that were not probed stay as they are.
+        p: The power in the stable rank.
+        seed: Seed of the draw; unfoldings of one size get one spectrum.
+
+    Raises:
+        ArgumentError: If the seed is negative, or an unfolding's sides can't be those of a matrix.
+    """
+    check_seed(seed)
+    spectra: dict[tuple[int, int], tuple[Spectrum, LowRank]] = {}
+
+    def factorise_random(rows: int, columns: int, norm: float) -> tuple[Spectrum, LowRank]:
+        if (rows, columns) not in spectra:
+            values = draw_gaussian_spectrum(rows, columns, seed)
+            values = values / np.linalg.norm(values)
+            spectra[rows, columns] = Spectrum(values, columns, 0.0), evbmf(values, columns=columns)
+        unit, part = spectra[rows, columns]
+        variance = part.noise_variance * norm * norm
+        scaled = LowRank(part.values * norm, variance, part.threshold * norm)
+        return Spectrum(unit.values * norm, columns, 0.0), scaled
+
+    def measure_random(layer: LayerMetrics) -> LayerMetrics:
+        norm = layer.frobenius_norm or 1.0  # a layer of zeros has no scale to keep
+        modes = []
+        for mode in layer.modes:
+            unfolding = Unfolding((mode.mode,), 0, mode.rows, mode.columns)
+            spectrum, part = factorise_random(mode.rows, mode.columns, norm)
+            keep = mode.spectrum is not None
+            modes.append(_measure_mode(unfolding, spectrum, part, p=p, spectra=keep))
+        reason = "; ".join(_list_rank_caveats(modes))
+        return _fill_row(dataclasses.replace(layer, reason=reason), modes, norm)
+
+    return [measure_random(layer) if layer.probed and layer.modes else layer for layer in layers]

@@ -19,11 +19,12 @@ from rankwise.errors import (
 )
 from rankwise.numerics.metrics import network_quality
 from rankwise.probes.diff import ProbeDiff, compare
-from rankwise.probes.random_weights import random_layers
-from rankwise.probes.results import LayerMetrics, Status
+from rankwise.probes.measure import measure_random_layers
+from rankwise.probes.results import LayerMetrics
 from rankwise.probes.show.html import layers_html
 from rankwise.probes.show.summary import format_skipped, format_summary
 from rankwise.probes.show.table import format_table
+from rankwise.probes.tensor import Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +158,7 @@ class Probe:
             >>> found.layers[0].rank, found.at_random().layers[0].rank
             (1.0, 0.0)
         """
-        drawn = random_layers(self.layers, p=self.p, seed=seed)
+        drawn = measure_random_layers(self.layers, p=self.p, seed=seed)
         return Probe(f"{self.source} with random weights", tuple(drawn), self.p)
 
     def plot(self, metric: str | None = None) -> Chart:

@@ -1,8 +1,8 @@
 """Stored tensors → the weights a network computes with.
 
-What is stored need not be what acts: weight norm stores a direction and a length, pruning a mask,
-LoRA two thin factors, a recurrent layer all its gates in one matrix. By their names the parts find
-each other; each part keeps a row that says where it went.
+What is stored need not be what the network computes with: weight norm stores a direction and a
+length, pruning a mask, LoRA two thin factors, a recurrent layer all its gates in one matrix. Parts
+are matched by their names; each part keeps a row that names the weight it belongs to.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rankwise.probes.tensor import Weight
+from rankwise.probes.tensor import Status, Weight
 
-__all__ = ["combine", "mark_ties", "split_stacks"]
+__all__ = ["combine_parts", "mark_ties", "split_stacks", "strip_wrappers"]
 
 Parts = tuple[Weight, ...]
-Named = Mapping[str, Weight]
+ByName = Mapping[str, Weight]
 
 _LORA = re.compile(
     r"^(?P<base>.*?)[._]?lora[._](?:embedding_)?(?P<side>A|B|down|up)(?P<adapter>\.(?!weight$)\w+)?(?:\.weight)?$"
@@ -29,72 +29,89 @@ _LORA_TWIN = {"A": "B", "down": "up"}
 _GATES = {3: "rzn", 4: "ifgo"}
 _RECURRENT = re.compile(r"^(?P<head>.*\bweight_)[ih]h(?P<tail>(_l\d+(_reverse)?)?)$")
 _FUSED = re.compile(r"(^|\.)(in_proj_weight|(qkv|c_attn|in_proj|Wqkv)\.weight)$")
+# What DDP, torch.compile, FSDP and activation checkpointing put into parameters' names.
+_WRAPPERS = re.compile(
+    r"(?:^module\.)|(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
 
 
-def combine(weights: Sequence[Weight]) -> list[Weight]:
-    """Puts the effective weight before the first of its parts and marks the parts as merged."""
-    named = {weight.name: weight for weight in weights}
+def strip_wrappers(weights: Sequence[Weight]) -> list[Weight]:
+    """Remove wrappers' prefixes from the names, unless two names would become equal."""
+    names = [_WRAPPERS.sub("", weight.name) for weight in weights]
+    if len(set(names)) < len(names):
+        return list(weights)
+    return [dataclasses.replace(w, name=name) for w, name in zip(weights, names, strict=True)]
+
+
+def combine_parts(weights: Sequence[Weight]) -> list[Weight]:
+    """Insert each reparametrized weight before the first of its parts; mark the parts as merged."""
+    by_name = {weight.name: weight for weight in weights}
     rows: list[Weight] = []
     merged: dict[str, str] = {}
     for weight in weights:
-        found = _whole(weight, named) if weight.name not in merged else None
-        if found is not None:
-            whole, parts = found
+        match = _find_whole(weight, by_name) if weight.name not in merged else None
+        if match is not None:
+            whole, parts = match
             rows.append(whole)
             merged.update({part.name: whole.name for part in parts})
         rows.append(weight)
-    return [_merged(row, merged[row.name]) if row.name in merged else row for row in rows]
+    return [_mark_merged(row, merged[row.name]) if row.name in merged else row for row in rows]
 
 
-def _whole(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
-    """The weight that this one is a part of, with all its parts; None if it stands by itself."""
+def _find_whole(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
+    """Return the weight that this one is a part of, with all its parts; None if it is no part."""
     if weight.obstacle is not None:
         return None
-    rules = (_weight_norm, _parametrized_norm, _spectral_norm, _parametrized, _pruned, _lora)
-    for rule in rules:
-        found = rule(weight, named)
-        if found is not None and found[0].name not in named:  # else the whole is stored as well
-            return found
-    return None
+    rules = (
+        _match_weight_norm,
+        _match_parametrized_weight_norm,
+        _match_spectral_norm,
+        _match_parametrization,
+        _match_pruning,
+        _match_lora,
+    )
+    matches = (rule(weight, by_name) for rule in rules)
+    # A name that exists already means that the whole is stored as well.
+    return next((m for m in matches if m is not None and m[0].name not in by_name), None)
 
 
-def _merged(part: Weight, whole: str) -> Weight:
-    return dataclasses.replace(part, obstacle=("merged", f"part of {whole}"))
+def _mark_merged(part: Weight, whole: str) -> Weight:
+    return dataclasses.replace(part, obstacle=(Status.MERGED, f"part of {whole}"))
 
 
 def _join(name: str, parts: Parts, join: Callable[..., Tensor], **changes: object) -> Weight:
-    """A weight that is computed from its parts when it is loaded; it looks like the first."""
+    """Return a weight that is computed from its parts on loading; the first gives its shape."""
     first = parts[0]
     fields: dict[str, object] = {
         "name": name,
         "load": lambda: join(*(part.load().detach().to(torch.float64) for part in parts)),
         "identity": tuple(part.identity for part in parts) if first.identity else None,
         "parameters": sum(math.prod(part.shape) for part in parts),
-        "alone": any(part.alone for part in parts),
+        "collective": any(part.collective for part in parts),
         "obstacle": next((part.obstacle for part in parts if part.obstacle), None),
     }
     return dataclasses.replace(first, **{**fields, **changes})  # type: ignore[arg-type]
 
 
-def _weight_norm(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+def _match_weight_norm(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
     """`X_g`, `X_v` of the old torch.nn.utils.weight_norm: X = g · v/‖v‖."""
     if not weight.name.endswith(("_g", "_v")):
         return None
     base = weight.name[:-2]
-    length, direction = named.get(f"{base}_g"), named.get(f"{base}_v")
-    return _normed(base, length, direction)
+    length, direction = by_name.get(f"{base}_g"), by_name.get(f"{base}_v")
+    return _join_weight_norm(base, length, direction)
 
 
-def _parametrized_norm(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+def _match_parametrized_weight_norm(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
     """`parametrizations.X.original0`, `…original1`: weight norm as a parametrization."""
     stem, _, last = weight.name.rpartition(".")
     if last not in ("original0", "original1"):
         return None
-    length, direction = named.get(f"{stem}.original0"), named.get(f"{stem}.original1")
-    return _normed(_without_parametrizations(stem), length, direction)
+    length, direction = by_name.get(f"{stem}.original0"), by_name.get(f"{stem}.original1")
+    return _join_weight_norm(_without_parametrizations(stem), length, direction)
 
 
-def _normed(
+def _join_weight_norm(
     name: str, length: Weight | None, direction: Weight | None
 ) -> tuple[Weight, Parts] | None:
     if length is None or direction is None or len(direction.shape) < 2:
@@ -112,29 +129,29 @@ def _normed(
     return _join(name, parts, join), parts
 
 
-def _spectral_norm(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+def _match_spectral_norm(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
     """`X_orig`, `X_u`, `X_v` of the old torch.nn.utils.spectral_norm: X = orig/σ, σ = uᵀ W v."""
     if not weight.name.endswith("_orig"):
         return None
     base = weight.name[: -len("_orig")]
-    u, v = named.get(f"{base}_u"), named.get(f"{base}_v")
-    return _divided(base, weight, u, v)
+    u, v = by_name.get(f"{base}_u"), by_name.get(f"{base}_v")
+    return _join_spectral_norm(base, weight, u, v)
 
 
-def _parametrized(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+def _match_parametrization(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
     """`parametrizations.X.original`: spectral norm where its vectors are stored beside it."""
     stem, _, last = weight.name.rpartition(".")
     if last != "original" or "parametrizations." not in f".{stem}":
         return None
     name = _without_parametrizations(stem)
-    found = _divided(name, weight, named.get(f"{stem}.0._u"), named.get(f"{stem}.0._v"))
-    if found is not None:
-        return found
-    note = "parametrized in a way the file does not tell; the stored original was probed"
+    u, v = by_name.get(f"{stem}.0._u"), by_name.get(f"{stem}.0._v")
+    if (match := _join_spectral_norm(name, weight, u, v)) is not None:
+        return match
+    note = "the file does not say how it is parametrized; the stored original was probed"
     return dataclasses.replace(weight, name=name, note=note), (weight,)
 
 
-def _divided(
+def _join_spectral_norm(
     name: str, weight: Weight, u: Weight | None, v: Weight | None
 ) -> tuple[Weight, Parts] | None:
     if u is None or v is None or len(u.shape) != 1 or len(v.shape) != 1:
@@ -150,12 +167,12 @@ def _divided(
     return _join(name, parts, join), parts
 
 
-def _pruned(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
+def _match_pruning(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
     """`X_orig`, `X_mask` of torch.nn.utils.prune: X = orig · mask."""
     if not weight.name.endswith("_orig"):
         return None
     base = weight.name[: -len("_orig")]
-    mask = named.get(f"{base}_mask")
+    mask = by_name.get(f"{base}_mask")
     if mask is None or mask.shape != weight.shape:
         return None
     parts = (weight, mask)
@@ -163,23 +180,23 @@ def _pruned(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
     return pruned, parts
 
 
-def _lora(weight: Weight, named: Named) -> tuple[Weight, Parts] | None:
-    """LoRA's thin factors: one layer B·A, of whatever adapter."""
+def _match_lora(weight: Weight, by_name: ByName) -> tuple[Weight, Parts] | None:
+    """`lora_A`, `lora_B` of any adapter: one layer B·A."""
     match = _LORA.match(weight.name)
     if match is None or match["side"] not in _LORA_TWIN or len(weight.shape) < 2:
         return None
     start, end = match.span("side")
-    other = named.get(weight.name[:start] + _LORA_TWIN[match["side"]] + weight.name[end:])
+    other = by_name.get(weight.name[:start] + _LORA_TWIN[match["side"]] + weight.name[end:])
     if other is None or len(other.shape) < 2 or math.prod(other.shape[1:]) != weight.shape[0]:
         return None
     shape = (other.shape[0], math.prod(weight.shape[1:]))
     name = ".".join(filter(None, (match["base"], "lora" + (match["adapter"] or ""))))
     parts = (weight, other)
-    return _join(name, parts, _core, shape=shape, kind="lora"), parts
+    return _join(name, parts, _multiply_factors, shape=shape, kind="lora"), parts
 
 
-def _core(a: Tensor, b: Tensor) -> Tensor:
-    """A small matrix with the singular values of B·A: the triangles of both factors' QR."""
+def _multiply_factors(a: Tensor, b: Tensor) -> Tensor:
+    """Return a small matrix with the singular values of B·A, from the QR of both factors."""
     right = torch.linalg.qr(a.flatten(1).T, mode="r").R
     left = torch.linalg.qr(b.flatten(1), mode="r").R
     return left @ right.T
@@ -190,14 +207,14 @@ def _without_parametrizations(stem: str) -> str:
 
 
 def split_stacks(weights: Iterable[Weight]) -> list[Weight]:
-    """Parts recurrent layers into their gates, and stacked attention projections into q, k, v."""
+    """Split recurrent layers into their gates, and stacked attention projections into q, k, v."""
     weights = list(weights)
-    named = {weight.name: weight for weight in weights}
-    return [piece for weight in weights for piece in _pieces(weight, named)]
+    by_name = {weight.name: weight for weight in weights}
+    return [piece for weight in weights for piece in _split_stack(weight, by_name)]
 
 
-def _pieces(weight: Weight, named: Named) -> list[Weight]:
-    axis, letters = _stack(weight, named)
+def _split_stack(weight: Weight, by_name: ByName) -> list[Weight]:
+    axis, letters = _find_stack(weight, by_name)
     if not letters or weight.obstacle:
         return [weight]
     size = weight.shape[axis] // len(letters)
@@ -215,8 +232,8 @@ def _pieces(weight: Weight, named: Named) -> list[Weight]:
     return [piece(i, letter) for i, letter in enumerate(letters)]
 
 
-def _stack(weight: Weight, named: Named) -> tuple[int, str]:
-    """Along which axis a weight is stacked, and the letters of what is stacked there."""
+def _find_stack(weight: Weight, by_name: ByName) -> tuple[int, str]:
+    """Return the axis along which a weight is stacked, and one letter for each block."""
     if len(weight.shape) != 2:
         return 0, ""
     rows, columns = weight.shape
@@ -224,29 +241,29 @@ def _stack(weight: Weight, named: Named) -> tuple[int, str]:
         axis = 0 if rows == 3 * columns else 1
         return axis, "qkv" if weight.shape[axis] == 3 * weight.shape[1 - axis] else ""
     if match := _RECURRENT.match(weight.name):
-        hidden = _hidden_size(match["head"], match["tail"], named)
+        hidden = _find_hidden_size(match["head"], match["tail"], by_name)
         return 0, _GATES.get(rows // hidden, "") if hidden and rows % hidden == 0 else ""
     return 0, ""
 
 
-def _hidden_size(head: str, tail: str, named: Named) -> int:
-    """A recurrent layer's width: `weight_hr`'s columns where the output is projected."""
+def _find_hidden_size(head: str, tail: str, by_name: ByName) -> int:
+    """Return a recurrent layer's width: `weight_hr`'s columns where the output is projected."""
     for sibling in ("hr", "hh"):
-        weight = named.get(f"{head}{sibling}{tail}")
+        weight = by_name.get(f"{head}{sibling}{tail}")
         if weight is not None and len(weight.shape) == 2:
             return weight.shape[1]
     return 0
 
 
 def mark_ties(weights: Iterable[Weight]) -> list[Weight]:
-    """Marks every tensor that shares its memory with one before it that is to be probed."""
+    """Mark every tensor that shares its memory with an earlier one that is to be probed."""
     first: dict[Hashable, str] = {}
     rows = []
     for weight in weights:
         if weight.identity is None or weight.obstacle is not None:
             rows.append(weight)
         elif weight.identity in first:
-            obstacle = ("tied", f"tied to {first[weight.identity]}")
+            obstacle = (Status.TIED, f"tied to {first[weight.identity]}")
             rows.append(dataclasses.replace(weight, obstacle=obstacle))
         else:
             first[weight.identity] = weight.name

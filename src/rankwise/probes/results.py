@@ -5,36 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any
 
-__all__ = ["LayerMetrics", "LayerSpectrum", "ModeMetrics", "Status"]
+from rankwise.probes.tensor import Status
 
-
-class Status(str, Enum):
-    """What became of a tensor: probed, or why not.
-
-    Example:
-        >>> import rankwise
-        >>> rankwise.Status("probed") is rankwise.Status.PROBED
-        True
-    """
-
-    PROBED = "probed"
-    VECTOR = "vector"
-    TOO_SMALL = "too small"
-    TIED = "tied"
-    MERGED = "merged"
-    FILTERED = "filtered"
-    NOT_FINITE = "not finite"
-    INTEGER = "integer"
-    QUANTISED = "quantised"
-    COMPLEX = "complex"
-    NO_DATA = "no data"
-    UNREADABLE = "unreadable"
-
-    def __str__(self) -> str:
-        return self.value
+__all__ = ["LayerMetrics", "LayerSpectrum", "ModeMetrics"]
 
 
 @dataclass(frozen=True, slots=True)

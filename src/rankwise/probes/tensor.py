@@ -2,30 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor
 
-__all__ = ["Weight", "Weights"]
+__all__ = ["Status", "Weight", "Weights", "list_globs"]
+
+
+class Status(str, Enum):
+    """Whether a tensor was probed, or why not.
+
+    Example:
+        >>> import rankwise
+        >>> rankwise.Status("probed") is rankwise.Status.PROBED
+        True
+    """
+
+    PROBED = "probed"
+    VECTOR = "vector"
+    TOO_SMALL = "too small"
+    TIED = "tied"
+    MERGED = "merged"
+    FILTERED = "filtered"
+    NOT_FINITE = "not finite"
+    INTEGER = "integer"
+    QUANTISED = "quantised"
+    COMPLEX = "complex"
+    NO_DATA = "no data"
+    UNREADABLE = "unreadable"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One tensor: what is known of it beforehand, and how to get it when its turn comes.
+    """One tensor: its description, and a function that loads it.
 
     Attributes:
         name: Its name in the model, wrappers' prefixes removed.
         shape: Its shape.
         dtype: The type it is stored in.
-        load: Gives the tensor; for a product of factors, a smaller one of the same singular values.
+        load: Returns the tensor; for a product of factors, a smaller one with the same non-zero
+            singular values.
         identity: Equal for two tensors that share their memory; None where that can't be known.
-        kind: The layer's kind where the module tells ("conv_transpose2d"), else None.
+        kind: The layer's kind where the module knows it ("conv_transpose2d"), else None.
         obstacle: A status and a reason where the tensor can't be probed, else None.
-        note: What to know of a probed tensor's figures.
+        note: A caveat for the metrics of a probed tensor.
         parameters: How many stored numbers it stands for, where that isn't its shape's product.
-        alone: Whether loading it involves other processes, so that all must load in one order.
+        collective: Whether loading it involves other processes, so that all must load in one order.
     """
 
     name: str
@@ -34,10 +62,10 @@ class Weight:
     load: Callable[[], Tensor]
     identity: Hashable = None
     kind: str | None = None
-    obstacle: tuple[str, str] | None = None
+    obstacle: tuple[Status, str] | None = None
     note: str = ""
     parameters: int | None = None
-    alone: bool = False
+    collective: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +73,16 @@ class Weights:
     """All tensors of a model or a file, in their own order.
 
     Attributes:
-        source: What they come from, as shown to people: a class name or a path.
+        source: Where they come from, as shown to the user: a class name or a path.
         tensors: The tensors.
-        notes: What a person should know: which part of a checkpoint was chosen, what was skipped.
+        notes: What the user should know: which part of a checkpoint was chosen, what was skipped.
     """
 
     source: str
     tensors: tuple[Weight, ...]
     notes: tuple[str, ...] = ()
+
+
+def list_globs(globs: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return one glob or several as a tuple; None stays None."""
+    return (globs,) if isinstance(globs, str) else None if globs is None else tuple(globs)

@@ -12,9 +12,10 @@ from rankwise.charts.layers import CROWDED, LAYER_METRICS, draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
-from rankwise.probes.results import LayerMetrics, Status
+from rankwise.probes.results import LayerMetrics
 from rankwise.probes.show.summary import MAX_QUALITY, format_skipped, format_summary, lifted
 from rankwise.probes.show.table import number, ranks, scale, shape
+from rankwise.probes.tensor import Status
 from rankwise.reports.page import Cell, Fact, Page, Picture, Section, Table, Words
 
 if TYPE_CHECKING:

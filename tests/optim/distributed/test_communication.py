@@ -95,7 +95,7 @@ def dies(before):
     if dist.get_rank() == dist.get_world_size() - 1:
         if before:
             os._exit(7)
-        epoch_end.survey = lambda *_, **__: os._exit(7)
+        epoch_end.measure_weights = lambda *_, **__: os._exit(7)
     return error_of(optimizer.epoch_step)
 
 

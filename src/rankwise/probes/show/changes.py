@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rankwise._table import Cell, Column, Table, align_cells
 from rankwise._text import format_count, quote, sanitize, wrap
-from rankwise.probes.results import Status
 from rankwise.probes.show.summary import names
 from rankwise.probes.show.table import check_view, more, number, ordered, shape
+from rankwise.probes.tensor import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

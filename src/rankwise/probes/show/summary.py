@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent, sanitize, wrap
-from rankwise.probes.results import LayerMetrics, Status
+from rankwise.probes.results import LayerMetrics
+from rankwise.probes.tensor import Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,8 +71,8 @@ def format_skipped(layers: Sequence[LayerMetrics], *, width: int | None = 80) ->
         width: Where to break lines; None for never.
 
     Example:
-        >>> from rankwise.probes.results import LayerMetrics, Status
-        >>> print(format_skipped([LayerMetrics("fc.bias", "", (8,), "float32", 8, Status.VECTOR)]))
+        >>> import rankwise, torch
+        >>> print(format_skipped(rankwise.probe({"fc.bias": torch.ones(8)}).layers))
         0 of 1 tensor probed; not probed:
           1 vector (bias or norm scale): fc.bias
     """
