@@ -43,17 +43,6 @@ __all__ = [
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
 _RANK_ONE_PARTLY = "rank 1 in one unfolding, which raises q by definition, not by learning"
 _ZERO = "all zeros"
-_AVERAGED = (
-    "rank",
-    "rank_fraction",
-    "stable_rank",
-    "condition",
-    "quality",
-    "noise_fraction",
-    "noise_variance",
-    "spectral_norm",
-    "effective_rank",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,10 +266,24 @@ def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
 
 def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
     """Add a layer's metrics to its row: the means over its unfoldings."""
-    means = {
-        name: math.fsum(getattr(mode, name) for mode in modes) / len(modes) for name in _AVERAGED
-    }
-    return dataclasses.replace(row, frobenius_norm=norm, modes=tuple(modes), **means)
+
+    def mean(metric: Callable[[ModeMetrics], float]) -> float:
+        return math.fsum(map(metric, modes)) / len(modes)
+
+    return dataclasses.replace(
+        row,
+        rank=mean(lambda mode: mode.rank),
+        rank_fraction=mean(lambda mode: mode.rank_fraction),
+        stable_rank=mean(lambda mode: mode.stable_rank),
+        condition=mean(lambda mode: mode.condition),
+        quality=mean(lambda mode: mode.quality),
+        noise_fraction=mean(lambda mode: mode.noise_fraction),
+        noise_variance=mean(lambda mode: mode.noise_variance),
+        spectral_norm=mean(lambda mode: mode.spectral_norm),
+        frobenius_norm=norm,
+        effective_rank=mean(lambda mode: mode.effective_rank),
+        modes=tuple(modes),
+    )
 
 
 def _list_rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
