@@ -347,7 +347,7 @@ def test_plots_say_what_they_show(found):
     pytest.importorskip("altair")
     assert found.plot().to_dict()["description"].endswith("of 3 layers, in network order.")
     assert found.plot("condition").to_dict()["description"].startswith("condition κ of 3 layers")
-    with pytest.raises(rankwise.ArgumentError, match="quality.*loss"):
+    with pytest.raises(rankwise.ArgumentError, match=r"quality.*loss"):
         found.plot("loss")
 
 
