@@ -5,8 +5,7 @@ import json
 import torch
 
 from rankwise.lab import Config, train
-from rankwise.lab.data.memory import memory_set
-from rankwise.lab.data.sets import MemorySplit
+from rankwise.lab.data.dataset import MemorySplit, make_dataset
 from rankwise.lab.live import Silent
 
 TINY = {"network": "resnet8", "width": 0.25, "data": "digits", "accelerator": "cpu"}
@@ -38,7 +37,7 @@ def images(classes, *, count=48, size=8, multilabel=False):
         return MemorySplit(inputs.to(torch.uint8), labels.float() if multilabel else targets)
 
     names = [str(number) for number in range(classes)]
-    return memory_set("toy", split(count), split(count // 2), names, multilabel=multilabel)
+    return make_dataset("toy", split(count), split(count // 2), names, multilabel=multilabel)
 
 
 class Watching(Silent):

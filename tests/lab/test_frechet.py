@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from rankwise.errors import ConfigError
-from rankwise.lab.data.sets import MemorySplit
+from rankwise.lab.data.dataset import MemorySplit
 from rankwise.lab.frechet import frechet_distance, inception_features, trained_features
 
 

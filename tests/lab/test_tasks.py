@@ -8,7 +8,7 @@ import torch
 from rankwise.lab import Config, ConfigError
 from rankwise.lab import job as jobs
 from rankwise.lab.budget import Budget
-from rankwise.lab.data.sets import FileSplit
+from rankwise.lab.data.dataset import FileSplit
 from rankwise.lab.devices import launched
 from rankwise.lab.resolve import resolved
 from rankwise.lab.tasks.task import Place
@@ -26,7 +26,7 @@ def fabric():
 def begin(fabric, monkeypatch):
     def begun(found=None, **options):
         if found is not None:
-            monkeypatch.setattr(jobs, "find", lambda *_, **__: found)
+            monkeypatch.setattr(jobs, "load_dataset", lambda *_, **__: found)
         config = resolved(Config(**{**TINY, "epochs": 1, "batch_size": 8, **options}))
         return jobs.job_for(config, fabric, Budget(1, None))
 

@@ -172,14 +172,14 @@ def test_measuring_does_not_change_what_is_trained(tmp_path, monkeypatch):
 def test_a_run_on_data_that_has_changed_is_refused(tmp_path, monkeypatch):
     run = trained(tmp_path, optimizer="sgd")
     (run.folder / "outcome.json").unlink()
-    original = jobs.find
+    original = jobs.load_dataset
 
     def fewer(*arguments, **options):
         found = original(*arguments, **options)
         part = type(found.train)(found.train.inputs[:-1], found.train.targets[:-1])
         return type(found)(**{n: getattr(found, n) for n in found.__slots__} | {"train": part})
 
-    monkeypatch.setattr(jobs, "find", fewer)
+    monkeypatch.setattr(jobs, "load_dataset", fewer)
     with pytest.raises(RunError, match=r"digits has changed since the run was begun.*1438.*1437"):
         trained(tmp_path, optimizer="sgd")
     assert len(load_run(run.folder).epochs) == 1
@@ -255,7 +255,7 @@ def toy(monkeypatch):
     """What `data` is for a run, in place of what would be found."""
 
     def use(data):
-        monkeypatch.setattr(jobs, "find", lambda *_, **__: data)
+        monkeypatch.setattr(jobs, "load_dataset", lambda *_, **__: data)
 
     return use
 

@@ -80,7 +80,7 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: A
 
 def format_names() -> str:
     """All networks, data sets and optimizers by name."""
-    from rankwise.lab.data import NAMES as DATA
+    from rankwise.lab.data import DATASETS
     from rankwise.lab.networks import IMAGE_NETWORKS
     from rankwise.lab.networks.language import LANGUAGE_NETWORKS
     from rankwise.lab.optimizers import NAMES as OPTIMIZERS
@@ -91,7 +91,7 @@ def format_names() -> str:
         "Networks for images": (*IMAGE_NETWORKS, "timm:NAME", "torchvision:NAME"),
         "Networks for text": LANGUAGE_NETWORKS,
         "GANs": GAN_NETWORKS,
-        "Data sets": (*DATA, "folder:PATH", "hf:NAME_OR_PATH", "text:PATH"),
+        "Data sets": (*DATASETS, "folder:PATH", "hf:NAME_OR_PATH", "text:PATH"),
         "Optimizers": OPTIMIZERS,
         "Schedules": SCHEDULES,
     }

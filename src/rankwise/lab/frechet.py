@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 - as everyone calls it
 from torch import Tensor, nn
 
 from rankwise.errors import ConfigError
-from rankwise.lab.data.sets import MemorySplit
+from rankwise.lab.data.dataset import MemorySplit
 from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.lab.seeds import generator_for, seed_for
 

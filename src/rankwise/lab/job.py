@@ -17,9 +17,8 @@ from rankwise.errors import ConfigError, RunError
 from rankwise.lab import optimizers, schedules
 from rankwise.lab.budget import Budget
 from rankwise.lab.config import Config
-from rankwise.lab.data import find, is_text
-from rankwise.lab.data.sets import TextSet
-from rankwise.lab.data.subset import subset
+from rankwise.lab.data import is_text, load_dataset
+from rankwise.lab.data.dataset import TextDataset, take_subset
 from rankwise.lab.devices import largest, mean
 from rankwise.lab.networks import select_variant
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
@@ -231,10 +230,10 @@ def _task_for(config: Config, fabric: Fabric) -> Task:
     if is_text(config.data) != reads:
         needed = "text, such as ptb" if reads else "images, such as cifar10"
         raise ConfigError(f"{config.network} needs {needed}, got {config.data}.")
-    data = find(config.data, Path(config.data_root), image_size=config.image_size)
+    data = load_dataset(config.data, Path(config.data_root), image_size=config.image_size)
     if config.train_size is not None:
-        data = subset(data, config.train_size, validate=config.validate)
-    if isinstance(data, TextSet):
+        data = take_subset(data, config.train_size, validate=config.validate)
+    if isinstance(data, TextDataset):
         return LanguageTask(config, fabric, data)
     if kind == "gan":
         return GanTask(config, fabric, data)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import rankwise
 from rankwise.lab.config import Config
-from rankwise.lab.data import remembering
+from rankwise.lab.data import cache_datasets
 from rankwise.lab.training import StoppedError, train
 
 __all__ = ["Lost", "Over", "Refused", "Warned", "Worker", "heard", "stop"]
@@ -60,7 +60,7 @@ def _serve(pipe: Connection) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_follow, daemon=True).start()
     # Of many runs on the same data the first one reads it.
-    with remembering(), contextlib.suppress(EOFError, OSError):  # the supervisor has hung up
+    with cache_datasets(), contextlib.suppress(EOFError, OSError):  # the supervisor has hung up
         while True:
             pipe.send(_trained(pipe.recv(), pipe))
 

@@ -57,7 +57,7 @@ def test_the_binary_version_gives_back_what_was_written(tmp_path, form, home):
     else:
         path = tmp_path / home / f"cifar-10-binary.{form}"
         _archive(path, _inside(files), "w:gz" if form == "tar.gz" else "w")
-    found = cifar.read_cifar10(tmp_path)
+    found = cifar.load_cifar10(tmp_path)
     assert torch.equal(found.train.inputs, images)
     assert torch.equal(found.train.targets, targets)
     assert len(found.test) == 3
@@ -75,7 +75,7 @@ def test_cifar100_takes_the_fine_label(tmp_path, form):
         _folder(tmp_path / "cifar-100-binary", files)
     else:
         _archive(tmp_path / "cifar-100-binary.tar.gz", _inside(files, "cifar-100-binary"))
-    found = cifar.read_cifar100(tmp_path)
+    found = cifar.load_cifar100(tmp_path)
     assert torch.equal(found.train.targets, fine)
     assert torch.equal(found.train.inputs, images)
     assert found.classes == tuple(names)
@@ -85,7 +85,7 @@ def test_without_its_list_of_names_the_classes_are_numbered(tmp_path):
     files, _, _ = _cifar10()
     del files["batches.meta.txt"]
     _folder(tmp_path / "cifar-10-batches-bin", files)
-    assert cifar.read_cifar10(tmp_path).classes == tuple("0123456789")
+    assert cifar.load_cifar10(tmp_path).classes == tuple("0123456789")
 
 
 def test_members_with_other_names_are_never_touched(tmp_path):
@@ -99,7 +99,7 @@ def test_members_with_other_names_are_never_touched(tmp_path):
     }
     inside = tmp_path / "data"
     _archive(inside / "cifar-10-binary.tar.gz", {**odd, **_inside(files)})
-    assert torch.equal(cifar.read_cifar10(inside).train.inputs, images)
+    assert torch.equal(cifar.load_cifar10(inside).train.inputs, images)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [
         "cifar-10-binary.tar.gz"
     ]
@@ -116,7 +116,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):
         link.type, link.linkname = tarfile.SYMTYPE, str(secret)
         archive.addfile(link)
     with pytest.raises(DataError, match=r"lacks test_batch\.bin"):
-        cifar.read_cifar10(tmp_path)
+        cifar.load_cifar10(tmp_path)
 
 
 @pytest.mark.parametrize("form", ["folder", "tar.gz"])
@@ -135,7 +135,7 @@ def test_a_broken_file_is_refused_by_name(tmp_path, form, damage):
         _archive(tmp_path / "cifar-10-binary.tar.gz", _inside(files))
     wanted = "labels from 0 to 9" if damage == "label" else name
     with pytest.raises(DataError, match=wanted):
-        cifar.read_cifar10(tmp_path)
+        cifar.load_cifar10(tmp_path)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.02, 0.5, 0.99])
@@ -149,26 +149,26 @@ def test_an_archive_that_is_cut_off_is_refused_by_name(tmp_path, form, kept):
     # A tar archive ends with kilobytes of zeros that nobody misses.
     path.write_bytes(whole[: int(kept * len(whole.rstrip(b"\0")))])
     with pytest.raises(DataError, match=r"cifar-10-binary\.tar"):
-        cifar.read_cifar10(tmp_path)
+        cifar.load_cifar10(tmp_path)
 
 
 def test_noise_in_the_place_of_the_archive_is_refused(tmp_path):
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"\x1f\x8b" + bytes(range(256)) * 8)
     with pytest.raises(DataError, match="damaged"):
-        cifar.read_cifar10(tmp_path)
+        cifar.load_cifar10(tmp_path)
 
 
 @pytest.mark.parametrize("size", [10**6, 2**40], ids=["large", "absurd"])
 def test_an_archive_is_not_unpacked_past_a_limit(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(cifar, "_MOST_BYTES", 500_000)
+    monkeypatch.setattr(cifar, "_MAX_BYTES", 500_000)
     header = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
     header.size = size
     import gzip
 
     packed = gzip.compress(header.tobuf() + bytes(2_000_000))
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(packed)
-    with pytest.raises(DataError, match="holds more"):
-        cifar.read_cifar10(tmp_path)
+    with pytest.raises(DataError, match="larger than"):
+        cifar.load_cifar10(tmp_path)
 
 
 class _Bomb:
@@ -184,12 +184,12 @@ def test_the_pickled_version_is_refused_unread(tmp_path, form):
         members = {"cifar-10-batches-py/data_batch_1": pickle.dumps(_Bomb())}
         _archive(tmp_path / "cifar-10-python.tar.gz", members)
     with pytest.raises(DataError, match=r"pickled.*cifar-10-binary\.tar\.gz"):
-        cifar.read_cifar10(tmp_path)
+        cifar.load_cifar10(tmp_path)
 
 
 def test_a_missing_set_says_what_to_put_where(tmp_path):
     with pytest.raises(DataError) as caught:
-        cifar.read_cifar100(tmp_path)
+        cifar.load_cifar100(tmp_path)
     for part in ("cifar-100-binary.tar.gz", str(tmp_path / "cifar100"), "digits"):
         assert part in str(caught.value)
 
@@ -201,8 +201,8 @@ def test_the_real_images_are_read_from_parquet(name, classes, monkeypatch):
         pytest.skip("needs the shared data folder beside the project: real images")
     # The training shard takes seconds; the test shard has the same layout.
     test = sorted((SHARED / name).glob("test*.parquet"))
-    monkeypatch.setattr(cifar, "_shards", lambda folder, split: test)
-    found = {"cifar10": cifar.read_cifar10, "cifar100": cifar.read_cifar100}[name](SHARED)
+    monkeypatch.setattr(cifar, "_list_shards", lambda folder, split: test)
+    found = {"cifar10": cifar.load_cifar10, "cifar100": cifar.load_cifar100}[name](SHARED)
     assert len(found.train) == 2000
     assert found.test.targets.bincount().tolist() == [2000 // classes] * classes
     assert (len(found.classes), found.classes[0]) == (classes, ["airplane", "apple"][classes > 10])
@@ -215,4 +215,4 @@ def test_parquet_files_without_the_test_images_are_refused(tmp_path):
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "train-0.parquet").write_bytes(b"")
     with pytest.raises(DataError, match=r"lacks test\*\.parquet"):
-        cifar.read_cifar10(tmp_path)
+        cifar.load_cifar10(tmp_path)

@@ -1,12 +1,14 @@
 import gzip
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import rankwise
 from rankwise.errors import DataError
-from rankwise.lab.data import mnist
+from rankwise.lab.data import files, mnist
 
 
 def _idx(*sizes: int, body: bytes, kind: int = 8) -> bytes:
@@ -28,50 +30,46 @@ def _write(folder: Path, *, packed: bool, counts: tuple[int, int] = (7, 3)) -> d
     return files
 
 
-@pytest.fixture(autouse=True)
-def _no_debian_package(monkeypatch, tmp_path):
-    monkeypatch.setattr(mnist, "_DEBIAN", tmp_path / "debian")
-
-
 @pytest.mark.parametrize("packed", [True, False], ids=["gz", "plain"])
 @pytest.mark.parametrize("home", ["mnist", "MNIST/raw"])
 def test_idx_files_give_back_what_was_written(tmp_path, packed, home):
     files = _write(tmp_path / home, packed=packed)
-    found = mnist.read_mnist(tmp_path)
+    found = mnist.load_mnist(tmp_path)
     assert found.train.inputs.shape == (7, 1, 28, 28)
     assert bytes(found.train.inputs.flatten().tolist()) == files["train-images-idx3-ubyte"][16:]
     assert bytes(found.test.inputs.flatten().tolist()) == files["t10k-images-idx3-ubyte"][16:]
     assert found.test.targets.tolist() == [0, 1, 2]
     assert found.test.targets.dtype is torch.int64
-    assert (found.name, found.mirrored) == ("mnist", False)
+    assert (found.name, found.can_flip) == ("mnist", False)
 
 
 def test_names_with_a_dot_are_read_too(tmp_path):
     _write(tmp_path / "mnist", packed=False)
     for path in (tmp_path / "mnist").iterdir():
         path.rename(path.with_name(path.name.replace("-idx", ".idx")))
-    assert len(mnist.read_mnist(tmp_path).train) == 7
+    assert len(mnist.load_mnist(tmp_path).train) == 7
 
 
 def test_the_root_itself_counts_only_if_its_name_tells_the_set(tmp_path):
     for name in ("fashion-mnist", "anything"):
         _write(tmp_path / name, packed=True)
-    found = mnist.read_fashion_mnist(tmp_path / "fashion-mnist")
-    assert (found.name, found.mirrored, found.classes[-1]) == ("fashion-mnist", True, "Ankle boot")
+    found = mnist.load_fashion_mnist(tmp_path / "fashion-mnist")
+    assert (found.name, found.can_flip, found.classes[-1]) == ("fashion-mnist", True, "Ankle boot")
     with pytest.raises(DataError, match="not found"):
-        mnist.read_mnist(tmp_path / "fashion-mnist")
+        mnist.load_mnist(tmp_path / "fashion-mnist")
     with pytest.raises(DataError, match="not found"):
-        mnist.read_fashion_mnist(tmp_path / "anything")
+        mnist.load_fashion_mnist(tmp_path / "anything")
 
 
-def test_the_debian_package_is_found(tmp_path):
-    _write(tmp_path / "debian", packed=True)
-    assert len(mnist.read_fashion_mnist(tmp_path / "nowhere").test) == 3
+def test_the_debian_package_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "SYSTEM_FOLDER", tmp_path / "system")
+    _write(tmp_path / "system" / "fashion-mnist", packed=True)
+    assert len(mnist.load_fashion_mnist(tmp_path / "nowhere").test) == 3
 
 
 def test_a_missing_set_says_what_to_put_where(tmp_path):
     with pytest.raises(DataError) as caught:
-        mnist.read_mnist(tmp_path)
+        mnist.load_mnist(tmp_path)
     for part in ("train-images-idx3-ubyte.gz", str(tmp_path / "MNIST" / "raw"), "digits"):
         assert part in str(caught.value)
 
@@ -80,7 +78,7 @@ def test_a_set_with_one_file_missing_names_the_file(tmp_path):
     _write(tmp_path / "mnist", packed=True)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError, match=r"lacks t10k-labels-idx1-ubyte\.gz"):
-        mnist.read_mnist(tmp_path)
+        mnist.load_mnist(tmp_path)
 
 
 HOSTILE = {
@@ -106,7 +104,7 @@ def test_a_broken_file_is_refused_by_name(tmp_path, name, packed):
     file.write_bytes(gzip.compress(HOSTILE[name]) if packed else HOSTILE[name])
     wanted = "mnist: expected as many" if name == "other count than labels" else file.name
     with pytest.raises(DataError, match=wanted):
-        mnist.read_mnist(tmp_path)
+        mnist.load_mnist(tmp_path)
 
 
 def test_a_cut_off_gzip_file_is_refused_by_name(tmp_path):
@@ -114,14 +112,14 @@ def test_a_cut_off_gzip_file_is_refused_by_name(tmp_path):
     file = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is damaged"):
-        mnist.read_mnist(tmp_path)
+        mnist.load_mnist(tmp_path)
 
 
 def test_a_label_that_is_no_class_is_refused(tmp_path):
     _write(tmp_path / "mnist", packed=False)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(_idx(3, body=b"\x00\x0a\x01"))
     with pytest.raises(DataError, match="from 0 to 9"):
-        mnist.read_mnist(tmp_path)
+        mnist.load_mnist(tmp_path)
 
 
 def test_no_more_is_unpacked_than_the_header_says(tmp_path):
@@ -132,8 +130,25 @@ def test_no_more_is_unpacked_than_the_header_says(tmp_path):
     import tracemalloc
 
     tracemalloc.start()
-    with pytest.raises(DataError, match="holds more"):
-        mnist.read_mnist(tmp_path)
+    with pytest.raises(DataError, match="larger than"):
+        mnist.load_mnist(tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5_000_000
+
+
+def test_digits_are_scaled_to_bytes_and_every_fifth_is_tested():
+    from sklearn import datasets
+
+    raw, found = datasets.load_digits(), mnist.load_digits()
+    assert found.train.inputs.max() == 255
+    assert found.test.inputs[1, 0, 3].tolist() == [round(v * 255 / 16) for v in raw.images[9, 3]]
+    assert found.test.targets.tolist() == raw.target[4::5].tolist()
+    assert len(found.train) + len(found.test) == 1797
+    assert not found.can_flip
+
+
+def test_digits_without_scikit_learn_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(rankwise.MissingExtraError, match=r"rankwise\[lab\]"):
+        mnist.load_digits()

@@ -1,136 +1,116 @@
-"""Data sets: a name or a path → images or text, as `sets` describes them."""
+"""Datasets: a name or a path → images or text, as described in `dataset`."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
+from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
-from rankwise.lab.data import (
-    cifar,
-    digits,
-    folder,
-    hugging_face,
-    imagenet,
-    mnist,
-    pathology,
-    text,
-    tiny_imagenet,
-)
-from rankwise.lab.data.memory import resized
-from rankwise.lab.data.sets import ImageSet, MemorySplit, TextSet
+from rankwise.lab.data.cifar import load_cifar10, load_cifar100
+from rankwise.lab.data.dataset import ImageDataset, TextDataset, resize_dataset
+from rankwise.lab.data.hugging_face import load_hugging_face
+from rankwise.lab.data.image_folders import load_folder, load_imagenet, load_tiny_imagenet
+from rankwise.lab.data.mnist import load_digits, load_fashion_mnist, load_mnist
+from rankwise.lab.data.pathology import load_adp, load_mhist
+from rankwise.lab.data.text import load_ptb, load_text
 
-__all__ = ["NAMES", "PREFIXES", "find", "is_text", "remembering"]
+__all__ = ["DATASETS", "PREFIXES", "cache_datasets", "is_text", "load_dataset"]
 
-# Each reader is given the folder in which data sets are looked for.
-_NAMED: dict[str, Callable[[Path], ImageSet | TextSet]] = {
-    "adp": pathology.read_adp,
-    "cifar10": cifar.read_cifar10,
-    "cifar100": cifar.read_cifar100,
-    "digits": lambda _: digits.read(),
-    "fashion-mnist": mnist.read_fashion_mnist,
-    "imagenet": imagenet.read,
-    "mhist": pathology.read_mhist,
-    "mnist": mnist.read_mnist,
-    "ptb": text.read_ptb,
-    "tiny-imagenet": tiny_imagenet.read,
+# Each loader gets the folder of all datasets.
+DATASETS: dict[str, Callable[[Path], ImageDataset | TextDataset]] = {
+    "adp": load_adp,
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+    "digits": lambda _: load_digits(),
+    "fashion-mnist": load_fashion_mnist,
+    "imagenet": load_imagenet,
+    "mhist": load_mhist,
+    "mnist": load_mnist,
+    "ptb": load_ptb,
+    "tiny-imagenet": load_tiny_imagenet,
 }
-# Each reader is given what follows the prefix, and the size of the images.
-_PREFIXED: dict[str, Callable[[str, int | None], ImageSet | TextSet]] = {
-    "folder:": lambda path, size: folder.read(Path(path), size),
-    "hf:": hugging_face.read,
-    "text:": lambda path, _: text.read_text(Path(path)),
+# Each loader gets the text after the prefix, and the image size.
+PREFIXES: dict[str, Callable[[str, int | None], ImageDataset | TextDataset]] = {
+    "folder:": lambda path, size: load_folder(Path(path), size),
+    "hf:": load_hugging_face,
+    "text:": lambda path, _: load_text(Path(path)),
 }
-NAMES = tuple(_NAMED)
-PREFIXES = tuple(_PREFIXED)
 
-
-# What `remembering` keeps: by name, folder and size. None while it is not asked for.
-_kept: dict[tuple[str, Path, int | None], ImageSet | TextSet] | None = None
-_MOST_KEPT = 2
+# What `cache_datasets` keeps, by name, folder and size; None while it is not active.
+_cache: dict[tuple[str, Path, int | None], ImageDataset | TextDataset] | None = None
+_CACHE_SIZE = 2
 
 
 @contextmanager
-def remembering() -> Iterator[None]:
-    """Keep the last sets that were read, for many runs in one process: their files must stay."""
-    global _kept  # noqa: PLW0603 - one process reads for all its runs
-    _kept = {}
+def cache_datasets() -> Iterator[None]:
+    """Keep the last datasets, for many runs in one process; their files must not change."""
+    global _cache  # noqa: PLW0603 - one cache for all runs of the process
+    _cache = {}
     try:
         yield
     finally:
-        _kept = None
+        _cache = None
 
 
 def is_text(name: str) -> bool:
-    """Whether a name stands for text rather than for images."""
+    """Return whether a name stands for text rather than for images."""
     return name == "ptb" or name.startswith("text:")
 
 
-def find(name: str, root: Path, *, image_size: int | None = None) -> ImageSet | TextSet:
-    """Find and read a data set.
+def load_dataset(
+    name: str, root: Path, *, image_size: int | None = None
+) -> ImageDataset | TextDataset:
+    """Find and load a dataset.
 
     Args:
-        name: One of `NAMES`; or `folder:PATH` (class folders), `hf:NAME_OR_PATH` (Hugging Face
+        name: One of `DATASETS`; or `folder:PATH` (class folders), `hf:NAME_OR_PATH` (Hugging Face
             `datasets`), `text:PATH` (words).
-        root: The folder in which the named sets are looked for, and paths that are not here.
-        image_size: Height and width that images are scaled to; None leaves them as they are.
+        root: The folder of the named datasets; paths are also looked for below it.
+        image_size: Height and width that images are resized to; None keeps their size.
 
     Raises:
-        ConfigError: If there is no such data set, or the size makes no sense.
+        ConfigError: If there is no such dataset, or the size is below 1.
         DataError: If its files are missing or broken; the message says where to put them.
 
     Example:
-        >>> find("digits", Path("data"), image_size=16).shape
+        >>> load_dataset("digits", Path("data"), image_size=16).shape
         (1, 16, 16)
     """
     key = name, root.absolute(), image_size
-    if _kept is not None and key in _kept:
-        return _kept[key]
-    found = _read(name, root, image_size)
-    if _kept is not None:
-        if len(_kept) == _MOST_KEPT:
-            del _kept[next(iter(_kept))]
-        _kept[key] = found
-    return found
+    if _cache is not None and key in _cache:
+        return _cache[key]
+    dataset = _load(name, root, image_size)
+    if _cache is not None:
+        if len(_cache) == _CACHE_SIZE:
+            del _cache[next(iter(_cache))]
+        _cache[key] = dataset
+    return dataset
 
 
-def _read(name: str, root: Path, image_size: int | None) -> ImageSet | TextSet:
+def _load(name: str, root: Path, image_size: int | None) -> ImageDataset | TextDataset:
     if image_size is not None and image_size < 1:
         raise ConfigError(f"Expected an image size of at least 1, got {image_size}.")
-    prefix, colon, rest = name.partition(":")
-    if colon and rest and prefix + colon in PREFIXES:
-        found = _PREFIXED[prefix + colon](_located(rest, root), image_size)
-    elif name in NAMES:
-        found = _sized(_NAMED[name](root), image_size)
+    prefix, colon, path = name.partition(":")
+    if colon and path and prefix + colon in PREFIXES:
+        dataset = PREFIXES[prefix + colon](_locate(path, root), image_size)
+    elif name in DATASETS:
+        dataset = DATASETS[name](root)
     else:
-        raise ConfigError(_unknown(name))
-    if image_size is not None and isinstance(found, TextSet):
+        forms = ", ".join([*DATASETS, *(prefix + "PATH" for prefix in PREFIXES)])
+        hint = suggest_names(name.lower(), [*DATASETS, *PREFIXES])
+        raise ConfigError(f"Expected a dataset, one of {forms}; got {name!r}.{hint}")
+    if image_size is None:
+        return dataset
+    if isinstance(dataset, TextDataset):
         raise ConfigError(f"Expected no image size for {name}, which is text; got {image_size}.")
-    return found
+    return resize_dataset(dataset, image_size)
 
 
-def _located(path: str, root: Path) -> str:
-    """A path as it is given, or the same below the folder of all data sets if it is only there."""
+def _locate(path: str, root: Path) -> str:
+    """Return a path as it is, or below the root if it exists only there."""
     try:
         return str(root / path) if not Path(path).exists() and (root / path).exists() else path
-    except (OSError, ValueError):  # too long, or with a null character: the reader says what it is
+    except (OSError, ValueError):  # too long, or with a null character: the loader reports it
         return path
-
-
-def _sized(found: ImageSet | TextSet, size: int | None) -> ImageSet | TextSet:
-    """Images in memory are scaled at once, images in files as they are read."""
-    if size is None or isinstance(found, TextSet) or found.shape[1:] == (size, size):
-        return found
-    if isinstance(found.train, MemorySplit):
-        return resized(found, size)
-    return replace(found, shape=(found.shape[0], size, size))
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), [*NAMES, *PREFIXES])
-    hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    forms = ", ".join([*NAMES, *(prefix + "PATH" for prefix in PREFIXES)])
-    return f"Expected a data set out of {forms}, got {name!r}{hint}"

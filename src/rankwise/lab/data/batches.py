@@ -1,54 +1,66 @@
-"""The batches of an epoch, the same for any number of processes and from any batch on."""
+"""The batches of an epoch: the same for any number of processes and workers, from any batch on.
+
+Images in memory are augmented on the training device. Images in files are read by worker
+processes, which also take the random crops, each drawn from a generator of the image's own;
+everything else is drawn by batch, as for images in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from rankwise.errors import ConfigError
-from rankwise.lab.data.augment import Augmentation, apply, draw, normalised
-from rankwise.lab.data.sets import Batch, FileSplit, ImageSet, MemorySplit
+from rankwise.errors import ConfigError, DataError, RunError
+from rankwise.lab.data.augmentation import (
+    Augmentation,
+    augment,
+    draw_augmentation,
+    draw_boxes,
+    normalise,
+)
+from rankwise.lab.data.dataset import (
+    Batch,
+    FileSplit,
+    ImageDataset,
+    MemorySplit,
+    Split,
+    crop_to_size,
+    resize_image,
+)
 from rankwise.lab.seeds import generator_for
 
-__all__ = [
-    "batches_per_epoch",
-    "on_device",
-    "share_of",
-    "shuffled",
-    "test_batches",
-    "training_batches",
-]
+__all__ = ["count_batches", "iter_test_batches", "iter_train_batches", "move_to_device"]
 
 
-def batches_per_epoch(count: int, batch_size: int) -> int:
-    """How many batches an epoch has: a last short one is left out, unless it is the only one.
+def count_batches(images: int, batch_size: int) -> int:
+    """Count the batches of an epoch: a last short one is dropped, unless it is the only one.
 
     Example:
-        >>> batches_per_epoch(1000, 128), batches_per_epoch(100, 128)
+        >>> count_batches(1000, 128), count_batches(100, 128)
         (7, 1)
     """
-    if batch_size < 1:
-        raise ConfigError(f"Expected a batch size of at least 1, got {batch_size}.")
-    return max(1, count // batch_size)
+    _check_batch_size(batch_size)
+    return max(1, images // batch_size)
 
 
-def on_device(images: ImageSet, device: torch.device) -> ImageSet:
-    """The same set with the splits that are in memory on a device; do it once, before training."""
+def move_to_device(dataset: ImageDataset, device: torch.device) -> ImageDataset:
+    """Return the dataset with its images in memory on a device; call it once, before training."""
 
-    def moved(split: MemorySplit | FileSplit) -> MemorySplit | FileSplit:
+    def move(split: Split) -> Split:
         if isinstance(split, FileSplit):
             return split
         return MemorySplit(split.inputs.to(device), split.targets.to(device))
 
-    return replace(images, train=moved(images.train), test=moved(images.test))
+    return replace(dataset, train=move(dataset.train), test=move(dataset.test))
 
 
-def training_batches(
-    images: ImageSet,
+def iter_train_batches(
+    dataset: ImageDataset,
     augmentation: Augmentation,
     *,
     batch_size: int,
@@ -60,62 +72,26 @@ def training_batches(
     device: torch.device,
     workers: int = 0,
 ) -> Iterator[Batch]:
-    """The batches of an epoch in random order, augmented.
+    """Iterate over the augmented batches of an epoch, in random order.
 
     Args:
-        images: The data set.
-        augmentation: What is done to the images.
-        batch_size: Images in a batch, over all processes.
-        seed: The run's seed; with the epoch it decides the order, with the batch the augmentation.
-        epoch: The epoch's number.
-        start: The first batch to give, for a run that goes on in the middle of an epoch.
-        rank: This process's number.
-        world: How many processes there are; each gets an equal part of every batch.
-        device: Where the batches are wanted.
-        workers: How many processes read images that are in files.
+        dataset: The dataset.
+        augmentation: How training images are changed.
+        batch_size: Images of a batch, over all processes.
+        seed: The run's seed; with the epoch it determines the order, with the batch the
+            augmentation.
+        epoch: Number of the epoch.
+        start: First batch, for a run that resumes within an epoch. Those before are not read.
+        rank: Number of this process.
+        world: Number of processes; each gets an equal part of every batch.
+        device: Device of the batches.
+        workers: Number of processes that read image files.
 
     Raises:
         ConfigError: If a batch can't be split evenly.
     """
-    if isinstance(images.train, FileSplit):
-        from rankwise.lab.data import streaming  # noqa: PLC0415
-
-        return streaming.training_batches(
-            images,
-            augmentation,
-            batch_size=batch_size,
-            seed=seed,
-            epoch=epoch,
-            start=start,
-            rank=rank,
-            world=world,
-            device=device,
-            workers=workers,
-        )
-    chosen, part = shuffled(
-        len(images.train), batch_size, seed=seed, epoch=epoch, rank=rank, world=world
-    )
-    return _augmented(
-        images,
-        images.train,
-        augmentation,
-        chosen=chosen,
-        place=(seed, "augment", epoch),
-        start=start,
-        part=part,
-        device=device,
-    )
-
-
-def shuffled(
-    count: int, batch_size: int, *, seed: int, epoch: int, rank: int, world: int
-) -> tuple[Tensor, slice]:
-    """The order of an epoch: which images each batch has (batches, size), and a process's part.
-
-    Raises:
-        ConfigError: If a batch can't be split evenly.
-    """
-    batches = batches_per_epoch(count, batch_size)
+    count = len(dataset.train)
+    batches = count_batches(count, batch_size)
     batch_size = min(batch_size, count)
     if batch_size % world:
         raise ConfigError(
@@ -123,85 +99,152 @@ def shuffled(
             f"(of {count} training images); choose a multiple of {world}."
         )
     order = torch.randperm(count, generator=generator_for(seed, "order", epoch))
+    order = order[: batches * batch_size].view(batches, batch_size)
     share = batch_size // world
     part = slice(rank * share, (rank + 1) * share)
-    return order[: batches * batch_size].view(batches, batch_size), part
+
+    def iterate(augmentation: Augmentation) -> Iterator[Batch]:
+        indices = order[start:, part]
+        device_indices = indices.to(device)
+        if isinstance(dataset.train, FileSplit):
+            crop_seed = (seed, "image", epoch) if augmentation.random_resize else None
+            files = _FileImages(dataset.train, dataset.shape, crop_seed)
+            images: Iterable[Tensor] = _read_files(files, indices.tolist(), workers, device)
+            if augmentation.random_resize:  # the workers have cropped already
+                augmentation = replace(augmentation, random_resize=False, padding=0)
+        else:
+            pool = dataset.train.inputs.to(device)
+            images = (pool.index_select(0, batch) for batch in device_indices)
+        targets = dataset.train.targets.to(device)
+        for number, (batch, pixels) in enumerate(zip(device_indices, images, strict=True), start):
+            generator = generator_for(seed, "augment", epoch, number)
+            draws = draw_augmentation(augmentation, batch_size, dataset.shape, generator)
+            inputs = augment(pixels, draws.select(part), dataset.mean, dataset.std)
+            yield Batch(inputs, targets.index_select(0, batch))
+
+    return iterate(augmentation)
 
 
-def test_batches(
-    images: ImageSet,
+def iter_test_batches(
+    dataset: ImageDataset,
     split: Literal["test", "train"],
     *,
     batch_size: int,
     rank: int,
     world: int,
     device: torch.device,
-    workers: int = 0,  # noqa: PT028 - a test of the network, not of the code
+    workers: int = 0,
 ) -> Iterator[Batch]:
-    """The images of a split in order, each exactly once over all processes, not augmented.
+    """Iterate over a split in order, without augmentation, each image once over all processes.
 
     Args:
-        images: The data set.
+        dataset: The dataset.
         split: Which of its splits.
-        batch_size: Images in a batch of this process; the last batch may be shorter.
-        rank: This process's number; each process has a contiguous part of the split.
-        world: How many processes there are; the last ones may get fewer images, or none.
-        device: Where the batches are wanted.
-        workers: How many processes read images that are in files.
+        batch_size: Images of a batch of this process; the last batch may be shorter.
+        rank: Number of this process; each process has a contiguous part of the split.
+        world: Number of processes; the last ones may get fewer images, or none.
+        device: Device of the batches.
+        workers: Number of processes that read image files.
     """
-    batches_per_epoch(1, batch_size)  # checks the size
-    chosen = images.test if split == "test" else images.train
-    if isinstance(chosen, FileSplit):
-        from rankwise.lab.data import streaming  # noqa: PLC0415
+    _check_batch_size(batch_size)
+    images = dataset.test if split == "test" else dataset.train
+    share = -(-len(images) // world)
+    part = range(len(images))[rank * share : (rank + 1) * share]
+    indices = [part[first : first + batch_size] for first in range(0, len(part), batch_size)]
 
-        return streaming.test_batches(
-            images,
-            split,
-            batch_size=batch_size,
-            rank=rank,
-            world=world,
-            device=device,
-            workers=workers,
-        )
-    part = share_of(len(chosen), rank, world)
-    return _in_order(images, chosen, batch_size, part, device)
+    def iterate() -> Iterator[Batch]:
+        slices = [slice(batch.start, batch.stop) for batch in indices]
+        if isinstance(images, FileSplit):
+            files = _FileImages(images, dataset.shape, crop_seed=None)
+            batches: Iterable[Tensor] = _read_files(
+                files, [list(batch) for batch in indices], workers, device
+            )
+        else:
+            batches = (images.inputs[batch].to(device) for batch in slices)
+        for batch, pixels in zip(slices, batches, strict=True):
+            targets = images.targets[batch].to(device)
+            yield Batch(normalise(pixels, dataset.mean, dataset.std), targets)
+
+    return iterate()
 
 
-def share_of(count: int, rank: int, world: int) -> range:
-    """The contiguous part of `count` images that belongs to a process.
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ConfigError(f"Expected a batch size of at least 1, got {batch_size}.")
 
-    Example:
-        >>> [share_of(5, rank, 4) for rank in range(4)]
-        [range(0, 2), range(2, 4), range(4, 5), range(5, 5)]
+
+class _ReadError(Exception):
+    """An unexpected error while an image was read.
+
+    It is not a RuntimeError, since the loader raises that when a worker dies.
     """
-    share = -(-count // world)
-    return range(min(rank * share, count), min((rank + 1) * share, count))
 
 
-def _augmented(
-    images: ImageSet,
-    split: MemorySplit,
-    augmentation: Augmentation,
-    *,
-    chosen: Tensor,  # (batches, batch size): which images
-    place: tuple[int | str, ...],
-    start: int,
-    part: slice,
-    device: torch.device,
-) -> Iterator[Batch]:
-    inputs, targets = split.inputs.to(device), split.targets.to(device)
-    for number in range(start, len(chosen)):
-        generator = generator_for(*place, number)
-        drawn = draw(augmentation, chosen.shape[1], images.shape, generator).share(part)
-        mine = chosen[number, part].to(device)
-        pixels = apply(inputs.index_select(0, mine), drawn, images.mean, images.std)
-        yield Batch(pixels, targets.index_select(0, mine))
+@dataclass(frozen=True, slots=True)
+class _FileImages(Dataset[Tensor | DataError]):
+    """Read images and bring them to the dataset's shape, in a worker.
+
+    Attributes:
+        split: The image files.
+        shape: Channels, height and width.
+        crop_seed: Seed of the random crops (the image's number is appended), or None for the
+            centre.
+    """
+
+    split: FileSplit
+    shape: tuple[int, int, int]
+    crop_seed: tuple[int | str, ...] | None
+
+    def __getitem__(self, index: int) -> Tensor | DataError:
+        try:
+            image = self.split.read(index)
+        except DataError as error:
+            return error  # the loader would put a traceback into the message of a raised one
+        except RuntimeError as error:
+            raise _ReadError(f"Reading image {index} failed: {error}") from error
+        if self.crop_seed is None:
+            return crop_to_size(image, *self.shape[1:])
+        generator = generator_for(*self.crop_seed, index)
+        box = draw_boxes(1, image.shape[1], image.shape[2], generator)[0].tolist()
+        top, left, height, width = box
+        return resize_image(image[:, top : top + height, left : left + width], *self.shape[1:])
 
 
-def _in_order(
-    images: ImageSet, split: MemorySplit, batch_size: int, part: range, device: torch.device
-) -> Iterator[Batch]:
-    for first in range(part.start, part.stop, batch_size):
-        chosen = slice(first, min(first + batch_size, part.stop))
-        pixels = split.inputs[chosen].to(device)
-        yield Batch(normalised(pixels, images.mean, images.std), split.targets[chosen].to(device))
+def _stack_images(images: Sequence[Tensor | DataError]) -> Tensor | DataError:
+    """Return one batch, or the first error in it."""
+    error = next((image for image in images if isinstance(image, DataError)), None)
+    return error or torch.stack([image for image in images if isinstance(image, Tensor)])
+
+
+def _read_files(
+    images: _FileImages, indices: list[list[int]], workers: int, device: torch.device
+) -> Iterator[Tensor]:
+    """Iterate over the uint8 images of each batch, on the device, in order."""
+    if not indices:
+        return
+    workers = min(workers, len(indices))
+    loader = DataLoader(
+        images,
+        batch_sampler=indices,
+        num_workers=workers,
+        collate_fn=_stack_images,
+        pin_memory=device.type == "cuda",
+        # By default the loader would draw from torch's global generator.
+        generator=torch.Generator().manual_seed(0),
+    )
+    batches = iter(loader)
+    while True:
+        try:
+            batch = next(batches, None)
+        except RuntimeError as error:
+            if not workers:
+                raise
+            raise RunError(
+                f"One of the {workers} workers that read images died or failed ({error}), perhaps "
+                "because it ran out of memory; run the same command again with fewer workers."
+            ) from error
+        if batch is None:
+            return
+        if isinstance(batch, DataError):
+            raise batch
+        yield batch.to(device, non_blocking=True)

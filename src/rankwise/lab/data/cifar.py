@@ -1,8 +1,8 @@
-"""CIFAR-10 and CIFAR-100, from the binary version as it is given out, or from parquet files.
+"""CIFAR-10 and CIFAR-100, from the published binary version or from parquet files.
 
 In the binary version an image is its label (CIFAR-100: the coarse one, then the fine one), a byte
 each, then 32 × 32 bytes of red, of green and of blue. The Python version is pickled: reading it
-runs whatever code is in it, so it is refused.
+could run code, so it is refused.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from rankwise.errors import DataError
-from rankwise.lab.data.memory import memory_set
-from rankwise.lab.data.parquet import find_columns, read_split
-from rankwise.lab.data.places import Source, first_existing, homes, missing, read_all
-from rankwise.lab.data.sets import ImageSet, MemorySplit
+from rankwise.lab.data.dataset import ImageDataset, MemorySplit, make_dataset
+from rankwise.lab.data.files import (
+    LimitedFile,
+    damaged_error,
+    find_file,
+    list_folders,
+    missing_error,
+)
+from rankwise.lab.data.hugging_face import read_parquet_images
 
-__all__ = ["read_cifar10", "read_cifar100"]
+__all__ = ["load_cifar10", "load_cifar100"]
 
-_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_HOME_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
-# The sets unpack to 185 MB; more than this is not one of them.
-_MOST_BYTES = 1 << 28
+_MAX_BYTES = 1 << 28  # the datasets decompress to 185 MB
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What one of the two sets looks like on disk."""
+    """The files of one of the two datasets."""
 
     name: str
     aliases: tuple[str, ...]  # of its own folder
@@ -40,10 +44,10 @@ class _Layout:
     pickled: tuple[str, ...]
     train: tuple[str, ...]
     test: str
-    names: str
-    labels: int  # bytes of labels before an image; the last one counts
+    class_names: str
+    label_bytes: int  # before an image; the last one is used
     classes: int
-    column: str  # of the labels in parquet files
+    label_column: str  # in parquet files
 
 
 _CIFAR10 = _Layout(
@@ -54,10 +58,10 @@ _CIFAR10 = _Layout(
     pickled=("cifar-10-batches-py", "cifar-10-python.tar.gz"),
     train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
     test="test_batch.bin",
-    names="batches.meta.txt",
-    labels=1,
+    class_names="batches.meta.txt",
+    label_bytes=1,
     classes=10,
-    column="label",
+    label_column="label",
 )
 _CIFAR100 = _Layout(
     name="cifar100",
@@ -67,117 +71,116 @@ _CIFAR100 = _Layout(
     pickled=("cifar-100-python", "cifar-100-python.tar.gz"),
     train=("train.bin",),
     test="test.bin",
-    names="fine_label_names.txt",
-    labels=2,
+    class_names="fine_label_names.txt",
+    label_bytes=2,
     classes=100,
-    column="fine_label",
+    label_column="fine_label",
 )
 
 
-def read_cifar10(root: Path) -> ImageSet:
-    """Photographs of 10 kinds of things, 32 × 32."""
-    return _read(_CIFAR10, root)
+def load_cifar10(root: Path) -> ImageDataset:
+    """Load CIFAR-10: photographs of 10 kinds of things, 32 × 32."""
+    return _load(_CIFAR10, root)
 
 
-def read_cifar100(root: Path) -> ImageSet:
-    """Photographs of 100 kinds of things, 32 × 32; the fine labels."""
-    return _read(_CIFAR100, root)
+def load_cifar100(root: Path) -> ImageDataset:
+    """Load CIFAR-100: photographs of 100 kinds of things, 32 × 32, with the fine labels."""
+    return _load(_CIFAR100, root)
 
 
-def _read(layout: _Layout, root: Path) -> ImageSet:
-    own = homes(root, layout.aliases)
-    folders = [root, *own]
-    if folder := first_existing(folders, [layout.folder]):
-        return _from_binary(layout, folder, _folder_parts(layout, folder))
-    if archive := first_existing(folders, [layout.archive, layout.archive.removesuffix(".gz")]):
-        return _from_binary(layout, archive, _archive_parts(layout, archive))
-    for folder in own:
-        if train := _shards(folder, "train"):
-            return _from_parquet(layout, train, _shards(folder, "test"))
-    if pickled := first_existing(folders, layout.pickled):
+def _load(layout: _Layout, root: Path) -> ImageDataset:
+    own_folders = list_folders(root, layout.aliases)
+    folders = [root, *own_folders]
+    if folder := find_file(folders, [layout.folder]):
+        return _load_binary(layout, folder, _read_folder(layout, folder))
+    if archive := find_file(folders, [layout.archive, layout.archive.removesuffix(".gz")]):
+        return _load_binary(layout, archive, _read_archive(layout, archive))
+    for folder in own_folders:
+        if train := _list_shards(folder, "train"):
+            return _load_parquet(layout, train, _list_shards(folder, "test"))
+    if pickled := find_file(folders, layout.pickled):
         raise DataError(
             f"{pickled} is the Python version of {layout.name}, which is pickled: reading it could "
-            f"run code; put the binary version, {layout.archive} from {_PAGE}, into {root}."
+            f"run code; put the binary version, {layout.archive} from {_HOME_PAGE}, into {root}."
         )
-    files = f"{layout.folder}/, {layout.archive} and train*.parquet with test*.parquet"
-    advice = f"put {layout.archive}, the binary version from its home page {_PAGE}, into {root}"
-    raise missing(layout.name, files, folders, advice)
+    raise missing_error(
+        layout.name,
+        folders,
+        files=f"{layout.folder}/, {layout.archive} and train*.parquet with test*.parquet",
+        advice=f"put {layout.archive}, the binary version from {_HOME_PAGE}, into {root}",
+    )
 
 
-def _folder_parts(layout: _Layout, folder: Path) -> dict[str, bytearray]:
-    parts = {}
-    for name in (*layout.train, layout.test, layout.names):
+def _read_folder(layout: _Layout, folder: Path) -> dict[str, bytearray]:
+    contents = {}
+    for name in (*layout.train, layout.test, layout.class_names):
         if (folder / name).is_file():
-            with Source(folder / name, _MOST_BYTES) as source:
-                parts[name] = read_all(source)
-    return parts
+            with LimitedFile(folder / name, _MAX_BYTES) as file:
+                contents[name] = file.read_rest()
+    return contents
 
 
-def _archive_parts(layout: _Layout, path: Path) -> dict[str, bytearray]:
-    """The wanted members of a tar archive, which is read through and never extracted."""
-    wanted = {
+def _read_archive(layout: _Layout, path: Path) -> dict[str, bytearray]:
+    """Read the needed members of a tar archive; nothing is extracted to disk."""
+    needed = {
         PurePosixPath(layout.folder, name): name
-        for name in (*layout.train, layout.test, layout.names)
+        for name in (*layout.train, layout.test, layout.class_names)
     }
-    parts: dict[str, bytearray] = {}
+    contents: dict[str, bytearray] = {}
     try:
         with (
-            Source(path, _MOST_BYTES) as source,
-            tarfile.open(fileobj=source, mode="r|") as archive,
+            LimitedFile(path, _MAX_BYTES) as packed,
+            tarfile.open(fileobj=packed, mode="r|") as archive,
         ):
             for member in archive:
-                name = wanted.get(PurePosixPath(member.name))
+                name = needed.get(PurePosixPath(member.name))
                 file = archive.extractfile(member) if name and member.isfile() else None
-                if name and file and name not in parts:
-                    parts[name] = bytearray(file.read())
+                if name and file and name not in contents:
+                    contents[name] = bytearray(file.read())
     except (tarfile.TarError, EOFError, ValueError) as error:
-        raise DataError(f"{path} is damaged or cut off ({error}); get the file anew.") from error
-    return parts
+        raise damaged_error(path, error) from error
+    return contents
 
 
-def _from_binary(layout: _Layout, path: Path, parts: dict[str, bytearray]) -> ImageSet:
-    lacking = [name for name in (*layout.train, layout.test) if name not in parts]
-    if lacking:
+def _load_binary(layout: _Layout, path: Path, contents: dict[str, bytearray]) -> ImageDataset:
+    missing = [name for name in (*layout.train, layout.test) if name not in contents]
+    if missing:
         raise DataError(
-            f"{path} lacks {', '.join(lacking)}; get {layout.archive} anew from {_PAGE}."
+            f"{path} lacks {', '.join(missing)}; get {layout.archive} again from {_HOME_PAGE}."
         )
-    train = [_records(layout, f"{path}: {name}", parts[name]) for name in layout.train]
+    train = [_parse_records(layout, f"{path}: {name}", contents[name]) for name in layout.train]
     joined = MemorySplit(
         torch.cat([split.inputs for split in train]), torch.cat([split.targets for split in train])
     )
-    test = _records(layout, f"{path}: {layout.test}", parts[layout.test])
-    names = parts.get(layout.names, bytearray()).decode("utf-8", "replace").split()
-    return memory_set(layout.name, joined, test, _classes(layout, names))
+    test = _parse_records(layout, f"{path}: {layout.test}", contents[layout.test])
+    names = contents.get(layout.class_names, bytearray()).decode("utf-8", "replace").split()
+    return make_dataset(layout.name, joined, test, _choose_class_names(layout, names))
 
 
-def _records(layout: _Layout, where: str, data: bytearray) -> MemorySplit:
-    size = layout.labels + _PIXELS
+def _parse_records(layout: _Layout, name: str, data: bytearray) -> MemorySplit:
+    size = layout.label_bytes + _PIXELS
     if not data or len(data) % size:
         raise DataError(
-            f"{where} is cut off: expected a multiple of {size} bytes, found {len(data)}."
+            f"{name} is incomplete: expected a multiple of {size} bytes, got {len(data)}."
         )
     records = torch.frombuffer(data, dtype=torch.uint8).view(-1, size)
-    images = records[:, layout.labels :].reshape(-1, *_SHAPE)
-    return MemorySplit(images, records[:, layout.labels - 1].long())
+    images = records[:, layout.label_bytes :].reshape(-1, *_SHAPE)
+    return MemorySplit(images, records[:, layout.label_bytes - 1].long())
 
 
-def _shards(folder: Path, split: str) -> list[Path]:
-    """The parquet files of a split, in the folder itself or one below it."""
+def _list_shards(folder: Path, split: str) -> list[Path]:
+    """List the parquet files of a split, in the folder itself or one below it."""
     return sorted(folder.glob(f"{split}*.parquet")) or sorted(folder.glob(f"*/{split}*.parquet"))
 
 
-def _from_parquet(layout: _Layout, train: Sequence[Path], test: Sequence[Path]) -> ImageSet:
+def _load_parquet(layout: _Layout, train: Sequence[Path], test: Sequence[Path]) -> ImageDataset:
     if not test:
         raise DataError(f"{train[0].parent} lacks test*.parquet; put the test images beside it.")
-    columns = find_columns(train[0], label=layout.column)
-    return memory_set(
-        layout.name,
-        read_split(train, columns.image, columns.label),
-        read_split(test, columns.image, columns.label),
-        _classes(layout, columns.classes or ()),
-    )
+    train_split, names = read_parquet_images(train, label=layout.label_column)
+    test_split, _ = read_parquet_images(test, label=layout.label_column)
+    return make_dataset(layout.name, train_split, test_split, _choose_class_names(layout, names))
 
 
-def _classes(layout: _Layout, names: Sequence[str]) -> Sequence[str]:
-    """The classes' names, or their numbers if there is no full list of names."""
+def _choose_class_names(layout: _Layout, names: Sequence[str]) -> Sequence[str]:
+    """Return the class names, or numbers if the list of names is incomplete."""
     return names if len(names) == layout.classes else [str(n) for n in range(layout.classes)]

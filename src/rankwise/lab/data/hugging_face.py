@@ -1,44 +1,52 @@
-"""`hf:NAME_OR_PATH`: a set of images through Hugging Face's `datasets`.
+"""Images from parquet files, and `hf:NAME_OR_PATH` datasets through Hugging Face's `datasets`.
 
-A hub id, a folder of parquet files, a parquet file (or a pattern such as `data/*.parquet`), or a
-folder that `save_to_disk` wrote. No code from the hub is run.
+`NAME_OR_PATH` is a hub id, a folder of parquet files, a parquet file (or a pattern such as
+`data/*.parquet`), or a folder written by `save_to_disk`. No code from the hub is run.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-import rankwise
-from rankwise.errors import DataError
-from rankwise.lab.data.pictures import Source, sampled_statistics, splits_of
-from rankwise.lab.data.sets import ImageSet
+from rankwise.errors import DataError, MissingExtraError
+from rankwise.lab.data.dataset import ImageDataset, MemorySplit, split_indices
+from rankwise.lab.data.decoding import (
+    EncodedImage,
+    LabelledImages,
+    load_image_files,
+    load_images,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-__all__ = ["read"]
+__all__ = ["load_hugging_face", "read_parquet_images"]
 
 TEST_SPLITS = ("test", "validation", "valid", "val")
 LABELS = ("fine_label", "label", "labels")  # in this order; coarse labels only if nothing else
-EVERY = 5  # where there is no test split, every fifth row is for the test
+_ROWS = 1024  # of a parquet file that are read at once
 
 
-class _Rows:
-    """The encoded images of a table: read from the disk when asked for, picklable for workers."""
+class _TableImages:
+    """The encoded images of a table: read from disk when needed, picklable for workers."""
 
     def __init__(self, table: Dataset, column: str) -> None:
-        self.table = table
+        import datasets  # noqa: PLC0415
+
+        undecoded = datasets.Image(decode=False)  # images are decoded by our own rules
+        self.table = table.select_columns([column]).cast_column(column, undecoded)
         self.column = column
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, index: int) -> Source:
+    def __getitem__(self, index: int) -> EncodedImage:
         cell = cast(dict[str, Any], self.table[index][self.column] or {})
         if cell.get("bytes"):
             return bytes(cell["bytes"])
@@ -49,63 +57,66 @@ class _Rows:
         )
 
 
-def read(name_or_path: str, image_size: int | None) -> ImageSet:
-    """Read a set of images with one label each.
+def load_hugging_face(name_or_path: str, image_size: int | None) -> ImageDataset:
+    """Load images with one label each.
 
-    The images are in the column that says so, the labels in `fine_label`, `label`, `labels` or the
-    only column of classes. The test is the split `test` or `validation`, the first that has labels;
-    if there is none, every fifth row is for the test.
+    The images are in the column of type Image, the labels in `fine_label`, `label`, `labels` or
+    the only column of type ClassLabel. The test is the split `test` or `validation`, the first
+    that has labels; if there is none, every fifth row is for testing.
 
     Args:
-        name_or_path: The hub id or where the files are.
-        image_size: Height and width that all images are brought to. None means the size that all
-            have in common, or 224 if they differ.
+        name_or_path: The hub id or the path.
+        image_size: Height and width of the result. None takes the size that all images share, or
+            224 if they differ.
 
     Raises:
-        DataError: If the set can't be had, or has no such columns.
+        DataError: If the dataset can't be loaded, or has no such columns.
         rankwise.MissingExtraError: If `datasets` is not installed.
     """
-    tables = _load(name_or_path)
+    tables = _load_tables(name_or_path)
     if "train" not in tables:
         raise DataError(
-            f"Expected a split 'train' in {name_or_path}, but found {', '.join(tables)}; give a "
-            "set that has one."
+            f"Expected a split 'train' in {name_or_path}, but it has {', '.join(tables)}; use a "
+            "dataset that has one."
         )
-    image, label = _columns(name_or_path, tables["train"])
-    train, test = _split(tables, label)
-    numbers = [_labels(name_or_path, part, label) for part in (train, test)]
-    classes, targets = _classes(name_or_path, train, label, numbers)
-    sources = [_Rows(_encoded(part, image), image) for part in (train, test)]
-    first, second, shape = splits_of(sources[0], targets[0], sources[1], targets[1], image_size)
-    mean, std = sampled_statistics(first, shape)
-    return ImageSet(f"hf:{name_or_path}", first, second, classes, shape, mean, std)
+    image, label = _find_columns(name_or_path, tables["train"])
+    train, test = _choose_splits(tables, label)
+    labels = [_read_labels(name_or_path, table, label) for table in (train, test)]
+    classes, targets = _number_classes(name_or_path, train, label, labels)
+    return load_image_files(
+        f"hf:{name_or_path}",
+        LabelledImages(_TableImages(train, image), targets[0]),
+        LabelledImages(_TableImages(test, image), targets[1]),
+        classes,
+        size=image_size,
+    )
 
 
-def _load(name: str) -> DatasetDict:
+def _load_tables(name: str) -> DatasetDict:
     try:
         import datasets  # noqa: PLC0415 (an optional package, and slow to import)
     except ImportError as error:
-        raise rankwise.MissingExtraError("datasets", "hf", "Reading hf: data sets") from error
+        raise MissingExtraError("datasets", "hf", "Reading hf: datasets") from error
     path = Path(name).expanduser()
     saved = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
     try:
         if saved:
-            loaded = datasets.load_from_disk(str(path))
+            tables = datasets.load_from_disk(str(path))
         elif path.suffix == ".parquet":
-            loaded = datasets.load_dataset("parquet", data_files=str(path))
+            tables = datasets.load_dataset("parquet", data_files=str(path))
         else:
-            loaded = datasets.load_dataset(str(path) if path.exists() else name)
+            tables = datasets.load_dataset(str(path) if path.exists() else name)
     except Exception as error:  # offline, unknown, gated, broken: each raises its own kind
         raise DataError(
-            f"Expected a data set of the hub, a folder or parquet files, but {name} can't be "
+            f"Expected a dataset of the hub, a folder or parquet files, but {name} can't be "
             f"loaded ({type(error).__name__}: {error}); check the name and the connection, or "
             "give the path of a local copy."
         ) from error
-    return loaded if isinstance(loaded, dict) else datasets.DatasetDict(train=loaded)
+    return tables if isinstance(tables, dict) else datasets.DatasetDict(train=tables)
 
 
-def _columns(name: str, table: Dataset) -> tuple[str, str]:
-    """The columns of the images and of the labels."""
+def _find_columns(name: str, table: Dataset) -> tuple[str, str]:
+    """Return the columns of the images and of the labels."""
     import datasets  # noqa: PLC0415
 
     features = table.features
@@ -125,50 +136,129 @@ def _columns(name: str, table: Dataset) -> tuple[str, str]:
     return images[0], labels[0]
 
 
-def _split(tables: DatasetDict, label: str) -> tuple[Dataset, Dataset]:
+def _choose_splits(tables: DatasetDict, label: str) -> tuple[Dataset, Dataset]:
     train = tables["train"]
     for name in TEST_SPLITS:
         # On the hub, test labels that are kept secret are -1.
-        if name in tables and _labelled(tables[name][label][:]):
+        if name in tables and _has_labels(tables[name][label][:]):
             return train, tables[name]
-    tested = np.arange(len(train)) % EVERY == EVERY - 1
-    return train.select(np.flatnonzero(~tested)), train.select(np.flatnonzero(tested))
+    train_rows, test_rows = split_indices(len(train))
+    return train.select(train_rows), train.select(test_rows)
 
 
-def _labelled(values: list[int | None]) -> bool:
+def _has_labels(values: list[int | None]) -> bool:
     return bool(values) and all(value is not None and value >= 0 for value in values)
 
 
-def _labels(name: str, table: Dataset, label: str) -> Tensor:
-    values = table[label][:]
-    if not _labelled(values):
+def _read_labels(name: str, table: Dataset, column: str) -> Tensor:
+    values = table[column][:]
+    if not _has_labels(values):
         raise DataError(
-            f"Expected a class for every row in column {label!r} of {name}, but some have none; "
+            f"Expected a class for every row in column {column!r} of {name}, but some have none; "
             "remove these rows."
         )
     return torch.tensor(values)
 
 
-def _classes(
-    name: str, table: Dataset, label: str, numbers: list[Tensor]
+def _number_classes(
+    name: str, table: Dataset, column: str, labels: list[Tensor]
 ) -> tuple[tuple[str, ...], list[Tensor]]:
-    """The classes' names and the targets; without names, the classes are the numbers found."""
-    known = getattr(table.features[label], "names", None)
-    if known:
-        return tuple(known), numbers
-    found = torch.tensor(sorted(set(numbers[0].tolist())))
-    extra = numbers[1][~torch.isin(numbers[1], found)]
+    """Return the class names and the targets; without names, each label is a class."""
+    names = getattr(table.features[column], "names", None)
+    if names:
+        return tuple(names), labels
+    known = torch.tensor(sorted(set(labels[0].tolist())))
+    extra = labels[1][~torch.isin(labels[1], known)]
     if len(extra):
         raise DataError(
             f"Expected the same classes for training and test in {name}, but {int(extra[0])} is in "
             "the test only; add training images or remove it."
         )
-    targets = [torch.searchsorted(found, part) for part in numbers]
-    return tuple(str(value) for value in found.tolist()), targets
+    targets = [torch.searchsorted(known, values) for values in labels]
+    return tuple(str(value) for value in known.tolist()), targets
 
 
-def _encoded(table: Dataset, column: str) -> Dataset:
-    """The table with its images as bytes, so that they are decoded by our own rules."""
-    import datasets  # noqa: PLC0415
+def read_parquet_images(files: Sequence[Path], *, label: str) -> tuple[MemorySplit, list[str]]:
+    """Decode all images of parquet files, which must be of one size; grey becomes colour.
 
-    return table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+    Args:
+        files: The shards of one split, in order. Images are in the only column of bytes, or of
+            structs with the field `bytes`.
+        label: The column of classes, as integers.
+
+    Returns:
+        The split, and the class names; empty if the first file does not name them.
+
+    Raises:
+        DataError: If a file, an image or a label can't be read.
+        rankwise.MissingExtraError: If `pyarrow` is not installed.
+    """
+    schema = _open_parquet(files[0]).schema_arrow
+    columns = [field.name for field in schema if _is_image_type(field.type)]
+    if len(columns) != 1 or label not in schema.names:
+        raise DataError(
+            f"{files[0]}: expected one column of encoded images and a column {label!r}, but its "
+            f"columns are {', '.join(schema.names)}."
+        )
+    images: list[bytes] = []
+    targets: list[int] = []
+    for file in files:
+        for data, target in _iter_rows(file, columns[0], label):
+            if not isinstance(data, bytes) or not isinstance(target, int):
+                raise DataError(
+                    f"{file}, row {len(images)}: expected an encoded image and an integer label, "
+                    f"got {type(data).__name__} and {target!r}."
+                )
+            images.append(data)
+            targets.append(target)
+    try:
+        split = load_images(images, torch.tensor(targets, dtype=torch.int64), None)
+    except DataError as error:
+        raise DataError(f"{', '.join(map(str, files))}: {error}") from error
+    return split, _read_class_names(schema.metadata, label)
+
+
+def _iter_rows(file: Path, image: str, label: str) -> Iterator[tuple[Any, Any]]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        for batch in _open_parquet(file).iter_batches(batch_size=_ROWS, columns=[image, label]):
+            encoded = batch.column(image)
+            if pa.types.is_struct(encoded.type):
+                encoded = encoded.field("bytes")
+            yield from zip(encoded.to_pylist(), batch.column(label).to_pylist(), strict=True)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable_error(file, error) from error
+
+
+def _open_parquet(file: Path) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "parquet", "Reading parquet files") from error
+    try:
+        return ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable_error(file, error) from error
+
+
+def _unreadable_error(file: Path, error: Exception) -> DataError:
+    return DataError(f"{file} can't be read as parquet: {error}; download the file again.")
+
+
+def _is_image_type(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no annotations
+    """Return whether a column's type is bytes, or a struct with the field `bytes`."""
+    if str(kind).startswith("struct"):
+        return any(field.name == "bytes" and _is_image_type(field.type) for field in kind)
+    return str(kind) in {"binary", "large_binary"}
+
+
+def _read_class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str]:
+    """Return the class names from the column description that `datasets` writes, if it is there."""
+    try:
+        description = json.loads((metadata or {})[b"huggingface"])
+        names = description["info"]["features"][label]["names"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return list(map(str, names)) if isinstance(names, list) else []

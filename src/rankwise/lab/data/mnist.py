@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, from the idx files in which they were first given out.
+"""MNIST and Fashion-MNIST, from the published idx files, and scikit-learn's digits.
 
 An idx file starts with two zero bytes, a byte for the type (8: unsigned bytes), a byte for the
 number of dimensions, and each dimension's size as a big-endian integer of four bytes.
@@ -11,22 +11,21 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rankwise.errors import DataError
-from rankwise.lab.data.memory import memory_set
-from rankwise.lab.data.places import Source, first_existing, homes, missing, read_all
-from rankwise.lab.data.sets import ImageSet, MemorySplit
+from rankwise.errors import DataError, MissingExtraError
+from rankwise.lab.data import files
+from rankwise.lab.data.dataset import ImageDataset, MemorySplit, make_dataset, split_indices
+from rankwise.lab.data.files import LimitedFile, find_file, list_folders, require_file
 
-__all__ = ["read_fashion_mnist", "read_mnist"]
+__all__ = ["load_digits", "load_fashion_mnist", "load_mnist"]
 
-# Where the Debian package dataset-fashion-mnist puts its files.
-_DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 _SIDE = 28
-# Ten times the number of images that the sets have: enough for any idx file meant here.
-_MOST_IMAGES = 700_000
+_MAX_IMAGES = 700_000  # ten times the size of the datasets
 _STEMS = {"train": "train", "test": "t10k"}
+_DIGITS = tuple("0123456789")
 _CLOTHES = (
     "T-shirt/top",
     "Trouser",
@@ -41,73 +40,101 @@ _CLOTHES = (
 )
 
 
-def read_mnist(root: Path) -> ImageSet:
-    """Handwritten digits of 28 × 28."""
-    folders = homes(root, ("mnist", "MNIST", "MNIST/raw"))
+def load_digits() -> ImageDataset:
+    """Load the 1,797 handwritten digits of 8 × 8 that come with scikit-learn.
+
+    Every fifth image is for testing.
+
+    Example:
+        >>> digits = load_digits()
+        >>> len(digits.train), len(digits.test), digits.shape
+        (1438, 359, (1, 8, 8))
+    """
+    try:
+        from sklearn import datasets  # noqa: PLC0415 (an optional package)
+    except ImportError as error:
+        raise MissingExtraError("scikit-learn", "lab", "The dataset digits") from error
+    raw = datasets.load_digits()
+    grey = np.rint(raw.images * (255 / 16)).astype(np.uint8)  # the levels are 0 … 16
+    images = torch.from_numpy(grey).unsqueeze(1)  # (N, 1, 8, 8)
+    targets = torch.from_numpy(raw.target).long()
+    train, test = (
+        MemorySplit(images[indices], targets[indices]) for indices in split_indices(len(images))
+    )
+    return make_dataset("digits", train, test, _DIGITS, can_flip=False)
+
+
+def load_mnist(root: Path) -> ImageDataset:
+    """Load MNIST: handwritten digits of 28 × 28."""
+    folders = list_folders(root, ("mnist", "MNIST", "MNIST/raw"))
     page = "http://yann.lecun.com/exdb/mnist/, or as torchvision downloads them,"
-    train, test = _read("mnist", folders, page)
-    return memory_set("mnist", train, test, [str(digit) for digit in range(10)], mirrored=False)
+    train, test = _load_splits("mnist", folders, page)
+    return make_dataset("mnist", train, test, _DIGITS, can_flip=False)
 
 
-def read_fashion_mnist(root: Path) -> ImageSet:
-    """Clothes of 28 × 28."""
-    folders = homes(root, ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw"))
+def load_fashion_mnist(root: Path) -> ImageDataset:
+    """Load Fashion-MNIST: clothes of 28 × 28. Debian's dataset-fashion-mnist is found too."""
+    folders = list_folders(root, ("fashion-mnist", "FashionMNIST", "FashionMNIST/raw"))
+    folders.append(files.SYSTEM_FOLDER / "fashion-mnist")
     page = "https://github.com/zalandoresearch/fashion-mnist"
-    train, test = _read("fashion-mnist", [*folders, _DEBIAN], page)
-    return memory_set("fashion-mnist", train, test, _CLOTHES)
+    train, test = _load_splits("fashion-mnist", folders, page)
+    return make_dataset("fashion-mnist", train, test, _CLOTHES)
 
 
-def _read(name: str, folders: Sequence[Path], page: str) -> tuple[MemorySplit, MemorySplit]:
-    """Both splits from the first folder that has any of the files."""
-    first = first_existing(folders, _names("train", "images", 3))
-    if first is None:
-        files = "train-images-idx3-ubyte.gz and its three companions (or the same without .gz)"
-        advice = f"put the four files from its home page {page} into {folders[0]}"
-        raise missing(name, files, folders, advice)
-    return _split(first.parent, "train"), _split(first.parent, "test")
+def _load_splits(name: str, folders: Sequence[Path], page: str) -> tuple[MemorySplit, MemorySplit]:
+    """Load both splits from the first folder that has the training images."""
+    first = require_file(
+        name,
+        folders,
+        _list_names("train", "images", 3),
+        files="train-images-idx3-ubyte.gz and the three other files (or the same without .gz)",
+        advice=f"put the four files from {page} into {folders[0]}",
+    )
+    return _load_split(first.parent, "train"), _load_split(first.parent, "test")
 
 
-def _split(folder: Path, split: str) -> MemorySplit:
-    images = _read_idx(_file(folder, split, "images", 3), (_SIDE, _SIDE))
-    targets = _read_idx(_file(folder, split, "labels", 1), ())
+def _load_split(folder: Path, split: str) -> MemorySplit:
+    images = _read_idx(_find_idx(folder, split, "images", 3), (_SIDE, _SIDE))
+    targets = _read_idx(_find_idx(folder, split, "labels", 1), ())
     return MemorySplit(images.unsqueeze(1), targets.long())
 
 
-def _file(folder: Path, split: str, part: str, dimensions: int) -> Path:
-    names = _names(split, part, dimensions)
-    found = first_existing([folder], names)
-    if found is None:
+def _find_idx(folder: Path, split: str, part: str, dimensions: int) -> Path:
+    names = _list_names(split, part, dimensions)
+    path = find_file([folder], names)
+    if path is None:
         raise DataError(f"{folder} lacks {names[-1]}; put it beside the other idx files.")
-    return found
+    return path
 
 
-def _names(split: str, part: str, dimensions: int) -> tuple[str, ...]:
-    """The names a file is given out under; some unpackers turn the second hyphen into a dot."""
+def _list_names(split: str, part: str, dimensions: int) -> tuple[str, ...]:
+    """List the names of a file; some programs turn the second hyphen into a dot."""
     stem, end = f"{_STEMS[split]}-{part}", f"idx{dimensions}-ubyte"
     return f"{stem}-{end}", f"{stem}.{end}", f"{stem}.{end}.gz", f"{stem}-{end}.gz"
 
 
 def _read_idx(path: Path, item: tuple[int, ...]) -> Tensor:
-    """The bytes of an idx file as uint8 (N, *item), read no further than its header says."""
+    """Read an idx file as uint8 (N, *item), no further than its header says."""
     magic = bytes([0, 0, 8, 1 + len(item)])
-    header = len(magic) + 4 * (1 + len(item))
-    with Source(path, header) as source:
-        start = source.read(header)
-        if len(start) < header or not start.startswith(magic):
+    header_size = len(magic) + 4 * (1 + len(item))
+    with LimitedFile(path, header_size) as file:
+        header = file.read(header_size)
+        if len(header) < header_size or not header.startswith(magic):
             raise DataError(
-                f"{path} is not the idx file it should be: expected it to start with "
-                f"{magic.hex()} and {1 + len(item)} sizes, found {start.hex() or 'nothing'}."
+                f"{path} is not the expected idx file: it should start with {magic.hex()} and "
+                f"{1 + len(item)} sizes, got {header.hex() or 'nothing'}."
             )
-        count, *sizes = struct.unpack(f">{1 + len(item)}I", start[len(magic) :])
-        if tuple(sizes) != item or not 0 < count <= _MOST_IMAGES:
-            shape = " × ".join(map(str, ("N", *item)))
-            given = " × ".join(map(str, (count, *sizes)))
-            raise DataError(f"{path}: expected {shape} bytes, but the header says {given}.")
-        source.allow(count * math.prod(item))
-        data = read_all(source)
-    if len(data) != count * math.prod(item):
+        count, *sizes = struct.unpack(f">{1 + len(item)}I", header[len(magic) :])
+        if tuple(sizes) != item or not 0 < count <= _MAX_IMAGES:
+            expected = " × ".join(map(str, ("N", *item)))
+            actual = " × ".join(map(str, (count, *sizes)))
+            raise DataError(f"{path}: expected {expected} bytes, but the header says {actual}.")
+        length = count * math.prod(item)
+        file.set_limit(length)
+        data = file.read_rest()
+    if len(data) != length:
         raise DataError(
-            f"{path} is cut off: its header says {count * math.prod(item)} bytes, "
-            f"it holds {len(data)}; get the file anew."
+            f"{path} is incomplete: its header says {length} bytes, it has {len(data)}; download "
+            "the file again."
         )
     return torch.frombuffer(data, dtype=torch.uint8).view(count, *item)

@@ -1,4 +1,4 @@
-"""MHIST and ADP: the paper's two sets of tissue images, given out by their makers on request.
+"""MHIST and ADP: the paper's two datasets of tissue images, available from their authors.
 
 MHIST: Wei et al. (2021), "A Petri Dish for Histopathology Image Analysis".
 ADP: Hosseini et al. (2019), "Atlas of Digital Pathology".
@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from rankwise.errors import DataError
-from rankwise.lab.data.pictures import FileList, Split, sampled_statistics, splits_of
-from rankwise.lab.data.places import first_existing, homes, missing
-from rankwise.lab.data.sets import ImageSet
+from rankwise.lab.data.dataset import ImageDataset
+from rankwise.lab.data.decoding import FileList, LabelledImages, load_image_files
+from rankwise.lab.data.files import list_folders, require_file
 from rankwise.lab.seeds import seed_for
 
-__all__ = ["ADP_CLASSES", "read_adp", "read_mhist"]
+__all__ = ["ADP_CLASSES", "load_adp", "load_mhist"]
 
 MHIST_CLASSES = ("HP", "SSA")  # hyperplastic polyp, sessile serrated adenoma
 MHIST_SIZE = 224
 ADP_SIZE = 272
 ADP_TABLE = "ADP_EncodedLabels_Release1_Flat.csv"
-ADP_PICTURES = "img_res_1um_bicubic"
+ADP_IMAGES = "img_res_1um_bicubic"
 # The leaves of ADP's tree of tissue types at level 3: E epithelial, C connective, H blood,
 # S skeletal, A adipose, M muscular, N nervous, G glandular, T transport vessel.
 ADP_CLASSES = (
@@ -35,105 +35,93 @@ ADP_CLASSES = (
 Rows = list[dict[str, str]]
 
 
-def read_mhist(root: Path) -> ImageSet:
-    """Read `ROOT/mhist/annotations.csv` and `ROOT/mhist/images/*.png`; the split is the table's.
-
-    Args:
-        root: The folder of all data sets.
+def load_mhist(root: Path) -> ImageDataset:
+    """Load `ROOT/mhist/annotations.csv` and `ROOT/mhist/images/*.png`, with the table's split.
 
     Raises:
-        DataError: If the set is missing or its table isn't as it was given out.
+        DataError: If the dataset is missing or its table is not the original one.
     """
     page = "https://bmirds.github.io/MHIST"
-    table = _place(root, "mhist", ("mhist", "MHIST"), table="annotations.csv", page=page)
-    needed = ("Image Name", "Majority Vote Label", "Partition")
-    rows = _table(table, needed)
+    table = _find_table(root, "mhist", ("mhist", "MHIST"), table="annotations.csv", page=page)
+    rows = _read_table(table, ("Image Name", "Majority Vote Label", "Partition"))
     labels = {row["Majority Vote Label"] for row in rows}
     partitions = {row["Partition"] for row in rows}
     if labels != set(MHIST_CLASSES) or partitions != {"train", "test"}:
         raise DataError(
-            f"Expected the labels HP and SSA and the partitions train and test in {table}, but "
-            f"found {sorted(labels)} and {sorted(partitions)}; take the table as it was given out."
+            f"Expected the labels HP and SSA and the partitions train and test in {table}, got "
+            f"{sorted(labels)} and {sorted(partitions)}; use the original table."
         )
     targets = torch.tensor([MHIST_CLASSES.index(row["Majority Vote Label"]) for row in rows])
-    names = [row["Image Name"] for row in rows]
-    tested = torch.tensor([row["Partition"] == "test" for row in rows])
-    train, test, shape = _splits(table.parent / "images", names, targets, tested, MHIST_SIZE)
-    mean, std = sampled_statistics(train, shape)
-    return ImageSet("mhist", train, test, MHIST_CLASSES, shape, mean, std)
+    is_test = torch.tensor([row["Partition"] == "test" for row in rows])
+    files = table.parent / "images", [row["Image Name"] for row in rows]
+    train, test = _split_files(*files, targets, ~is_test, is_test)
+    return load_image_files("mhist", train, test, MHIST_CLASSES, size=MHIST_SIZE)
 
 
-def read_adp(root: Path) -> ImageSet:
-    """Read `ROOT/adp/ADP_EncodedLabels_Release1_Flat.csv` and its pictures; several labels each.
+def load_adp(root: Path) -> ImageDataset:
+    """Load `ROOT/adp/ADP_EncodedLabels_Release1_Flat.csv` and its images; several labels each.
 
     The classes are the 22 leaves at level 3 if the table has them all. Otherwise they are all
     columns of 0 and 1 that have no column below them (`E.M` is above `E.M.S`).
 
-    The split is the one in `splits/train.npy` and `splits/test.npy` (numbers of rows), or in
-    `train.csv` and `test.csv` (a column "Patch Names"), if there is one. Otherwise a fifth of the
-    pictures, chosen by a hash of the name, is for the test.
-
-    Args:
-        root: The folder of all data sets.
+    The split is read from `splits/train.npy` and `splits/test.npy` (row numbers), or from
+    `train.csv` and `test.csv` (a column "Patch Names"), if they exist. Otherwise a fifth of the
+    images, selected by a hash of the name, is for testing.
 
     Raises:
-        DataError: If the set is missing or its table isn't as it was given out.
+        DataError: If the dataset is missing or its table is not the original one.
     """
     names = ("adp", "ADP", "ADP V1.0 Release")
     page = "https://www.dsp.utoronto.ca/projects/ADP"
-    table = _place(root, "adp", names, table=ADP_TABLE, page=page)
-    rows = _table(table, ("Patch Names",))
-    classes = _adp_classes(table, rows)
+    table = _find_table(root, "adp", names, table=ADP_TABLE, page=page)
+    rows = _read_table(table, ("Patch Names",))
+    classes = _find_adp_classes(table, rows)
     try:
         targets = torch.tensor([[float(row[name]) for name in classes] for row in rows])
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"Expected 0 or 1 in every label column of {table}, but found something "
-            f"else ({error}); take the table as it was given out."
+            f"Expected 0 or 1 in every label column of {table}, but there is something else "
+            f"({error}); use the original table."
         ) from error
     patches = [row["Patch Names"] for row in rows]
-    trained, tested = _adp_split(table.parent, patches)
-    chosen = (trained | tested).nonzero()[:, 0]
-    patches = [patches[row] for row in chosen.tolist()]
-    train, test, shape = _splits(
-        table.parent / ADP_PICTURES, patches, targets[chosen], tested[chosen], ADP_SIZE
+    is_train, is_test = _read_adp_split(table.parent, patches)
+    train, test = _split_files(table.parent / ADP_IMAGES, patches, targets, is_train, is_test)
+    return load_image_files("adp", train, test, classes, size=ADP_SIZE, multilabel=True)
+
+
+def _find_table(root: Path, name: str, names: tuple[str, ...], *, table: str, page: str) -> Path:
+    folders = list_folders(root, names)
+    return require_file(
+        name,
+        folders,
+        [table],
+        files=f"{table} and its images",
+        advice=f"request it at {page} and unpack it into {folders[0]}",
     )
-    mean, std = sampled_statistics(train, shape)
-    return ImageSet("adp", train, test, classes, shape, mean, std, multilabel=True)
 
 
-def _place(root: Path, title: str, names: tuple[str, ...], *, table: str, page: str) -> Path:
-    """Where a set's table is."""
-    folders = homes(root, names)
-    found = first_existing(folders, [table])
-    if found is None:
-        advice = f"ask for it at {page} and unpack it into {folders[0]}"
-        raise missing(title, f"{table} with its pictures beside it", folders, advice)
-    return found
-
-
-def _table(path: Path, needed: tuple[str, ...]) -> Rows:
-    """A CSV file's rows; the columns that are needed are checked."""
+def _read_table(path: Path, columns: tuple[str, ...]) -> Rows:
+    """Read the rows of a CSV file and check that it has the columns."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(
-            f"Expected a CSV file in UTF-8, but {path} can't be read ({error}); take it as it was "
-            "given out."
+            f"Expected a CSV file in UTF-8, but {path} can't be read ({error}); use the original "
+            "table."
         ) from error
-    missing = [name for name in needed if name not in (reader.fieldnames or ())]
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing or not rows:
         raise DataError(
-            f"Expected rows with the columns {', '.join(needed)} in {path}, but "
-            f"{'the column ' + missing[0] if missing else 'every row'} is missing; take the table "
-            "as it was given out."
+            f"Expected rows with the columns {', '.join(columns)} in {path}, but "
+            f"{'the column ' + missing[0] if missing else 'every row'} is missing; use the "
+            "original table."
         )
     return rows
 
 
-def _adp_classes(table: Path, rows: Rows) -> tuple[str, ...]:
+def _find_adp_classes(table: Path, rows: Rows) -> tuple[str, ...]:
     columns = tuple(rows[0])
     if set(ADP_CLASSES) <= set(columns):
         return ADP_CLASSES
@@ -141,55 +129,60 @@ def _adp_classes(table: Path, rows: Rows) -> tuple[str, ...]:
     leaves = [name for name in binary if not any(b.startswith(f"{name}.") for b in binary)]
     if not leaves:
         raise DataError(
-            f"Expected label columns of 0 and 1 in {table}, but found none; take the table as it "
-            "was given out."
+            f"Expected label columns of 0 and 1 in {table}, but there are none; use the original "
+            "table."
         )
     return tuple(leaves)
 
 
-def _adp_split(folder: Path, names: list[str]) -> tuple[Tensor, Tensor]:
-    """Which rows are for training and which for the test, as two masks."""
+def _read_adp_split(folder: Path, names: list[str]) -> tuple[Tensor, Tensor]:
+    """Return which rows are for training and which for testing, as two masks."""
     splits, tables = folder / "splits", (folder / "train.csv", folder / "test.csv")
     if (splits / "train.npy").is_file() and (splits / "test.npy").is_file():
-        return _numbered(splits / "train.npy", names), _numbered(splits / "test.npy", names)
+        return _read_mask(splits / "train.npy", names), _read_mask(splits / "test.npy", names)
     if all(table.is_file() for table in tables):
         train, test = (
-            {row["Patch Names"] for row in _table(table, ("Patch Names",))} for table in tables
+            {row["Patch Names"] for row in _read_table(table, ("Patch Names",))} for table in tables
         )
         return torch.tensor([n in train for n in names]), torch.tensor([n in test for n in names])
-    # A hash, so that a picture stays in its split when others are added or left out.
-    tested = torch.tensor([seed_for("adp", name) % 5 == 0 for name in names])
-    return ~tested, tested
+    # With a hash, an image stays in its split when others are added or removed.
+    is_test = torch.tensor([seed_for("adp", name) % 5 == 0 for name in names])
+    return ~is_test, is_test
 
 
-def _numbered(path: Path, names: list[str]) -> Tensor:
+def _read_mask(path: Path, names: list[str]) -> Tensor:
     mask = torch.zeros(len(names), dtype=torch.bool)
     try:
         mask[torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))] = True
     except (OSError, ValueError, IndexError) as error:
         raise DataError(
-            f"Expected numbers of rows below {len(names)} in {path}, but it can't be used "
-            f"({error}); replace it, or remove it to have a fifth for the test."
+            f"Expected row numbers below {len(names)} in {path}, but it can't be used ({error}); "
+            "replace it, or remove it to use a fifth for testing."
         ) from error
     return mask
 
 
-def _splits(
-    folder: Path, names: list[str], targets: Tensor, tested: Tensor, size: int
-) -> tuple[Split, Split, tuple[int, int, int]]:
-    absent = [name for name in names if not (folder / name).is_file()]
-    if absent:
+def _split_files(
+    folder: Path, names: list[str], targets: Tensor, is_train: Tensor, is_test: Tensor
+) -> tuple[LabelledImages, LabelledImages]:
+    """Return the images of the two splits; a row in both is for testing."""
+    is_train &= ~is_test
+    used = [names[row] for row in (is_train | is_test).nonzero()[:, 0].tolist()]
+    missing = [name for name in used if not (folder / name).is_file()]
+    if missing:
         raise DataError(
-            f"Expected {len(names)} pictures in {folder}, but {len(absent)} are missing, such as "
-            f"{absent[0]}; unpack the set again."
+            f"Expected {len(used)} images in {folder}, but {len(missing)} are missing, such as "
+            f"{missing[0]}; unpack the dataset again."
         )
-    if not tested.any() or tested.all():
+    if not is_test.any() or not is_train.any():
         raise DataError(
-            f"Expected pictures for training and for the test in {folder}, but one of the two has "
-            "none; take the set as it was given out."
+            f"Expected training and test images in {folder}, but one of the two splits is empty; "
+            "use the original table."
         )
-    files = [
-        FileList(folder, [names[i] for i in mask.nonzero()[:, 0].tolist()])
-        for mask in (~tested, tested)
-    ]
-    return splits_of(files[0], targets[~tested], files[1], targets[tested], size)
+    train, test = (
+        LabelledImages(
+            FileList(folder, [names[row] for row in mask.nonzero()[:, 0].tolist()]), targets[mask]
+        )
+        for mask in (is_train, is_test)
+    )
+    return train, test

@@ -1,4 +1,4 @@
-"""Running text as numbers of words, and its batches: parallel columns, cut into windows."""
+"""Text as word numbers, and its batches: parallel columns, cut into windows."""
 
 from __future__ import annotations
 
@@ -9,58 +9,54 @@ import torch
 from torch import Tensor
 
 from rankwise.errors import ConfigError, DataError
-from rankwise.lab.data.places import homes
-from rankwise.lab.data.sets import Batch, TextSet
+from rankwise.lab.data.dataset import Batch, TextDataset
+from rankwise.lab.data.files import list_folders, missing_error
 
-__all__ = ["END", "UNKNOWN", "batches_of_text", "read_ptb", "read_text", "text_batches"]
+__all__ = ["END", "UNKNOWN", "count_text_batches", "iter_text_batches", "load_ptb", "load_text"]
 
-END = "<eos>"  # stands at the end of each line
+END = "<eos>"  # added at the end of each line
 UNKNOWN = "<unk>"
 PTB_WORDS = 10_000
 PTB_FOLDERS = ("ptb", "simple-examples/data")
 TEST_SHARE = 10  # the last tenth of a single file's lines is the test
 
 
-def read_ptb(root: Path) -> TextSet:
-    """Read the Penn TreeBank in Mikolov's form, `ptb.train.txt` and `ptb.test.txt`.
+def load_ptb(root: Path) -> TextDataset:
+    """Load the Penn TreeBank in Mikolov's form, `ptb.train.txt` and `ptb.test.txt`.
 
-    They are looked for in `ROOT/ptb/` and in `ROOT/simple-examples/data/`, as the original archive
-    unpacks. The validation file is not used: nothing is chosen by it here.
-
-    Args:
-        root: The folder of all data sets.
+    They are looked for in `ROOT/ptb/` and in `ROOT/simple-examples/data/`, where the original
+    archive unpacks them. The validation file is not used.
 
     Raises:
         DataError: If the files are missing or don't have the well-known 10,000 words.
     """
-    for folder in homes(root, PTB_FOLDERS):
-        if (folder / "ptb.train.txt").is_file() and (folder / "ptb.test.txt").is_file():
-            break
-    else:
-        raise DataError(
-            f"Expected the Penn TreeBank as {root / 'ptb'}/ptb.train.txt and ptb.test.txt, but "
-            "they are not there; unpack simple-examples.tgz (Mikolov's language-model files) in "
-            f"{root}, or put the two files there."
+    folders = list_folders(root, PTB_FOLDERS)
+    files = ("ptb.train.txt", "ptb.test.txt")
+    folder = next((f for f in folders if all((f / file).is_file() for file in files)), None)
+    if folder is None:
+        raise missing_error(
+            "ptb",
+            folders,
+            files=" and ".join(files),
+            advice=f"unpack simple-examples.tgz (Mikolov's language-model files) in {root}",
         )
-    train, test = (_lines(folder / f"ptb.{part}.txt") for part in ("train", "test"))
-    found = _text_set("ptb", train, test)
-    if len(found.words) != PTB_WORDS:
+    train, test = (_read_lines(folder / file) for file in files)
+    dataset = _make_dataset("ptb", train, test)
+    if len(dataset.words) != PTB_WORDS:
         raise DataError(
-            f"Expected {PTB_WORDS:,} different words in {folder / 'ptb.train.txt'}, but found "
-            f"{len(found.words):,}; put Mikolov's whole file there, or use text:PATH for your own."
+            f"Expected {PTB_WORDS:,} different words in {folder / files[0]}, but it has "
+            f"{len(dataset.words):,}; put Mikolov's complete file there, or use text:PATH for a "
+            "text of your own."
         )
-    return found
+    return dataset
 
 
-def read_text(path: Path) -> TextSet:
-    """Read `text:PATH`: a UTF-8 file, or a folder with `train.txt` and `test.txt` or `valid.txt`.
+def load_text(path: Path) -> TextDataset:
+    """Load `text:PATH`: a UTF-8 file, or a folder with `train.txt` and `test.txt` or `valid.txt`.
 
-    Words are what stands between blanks; "<eos>" is added at the end of each line. The vocabulary
-    is that of the training text, in the order of the words' first occurrence, and "<unk>". Of a
-    single file the last tenth of the lines is the test.
-
-    Args:
-        path: The file or the folder.
+    Words are separated by whitespace; "<eos>" is added at the end of each line. The vocabulary
+    is that of the training text, in the order of first occurrence, and "<unk>". The last tenth of
+    the lines of a single file is the test.
 
     Raises:
         DataError: If there is no such text, it isn't UTF-8, or it is too short.
@@ -69,37 +65,37 @@ def read_text(path: Path) -> TextSet:
         test = next((t for t in (path / "test.txt", path / "valid.txt") if t.is_file()), None)
         if test is None or not (path / "train.txt").is_file():
             raise DataError(
-                f"Expected train.txt and test.txt (or valid.txt) in {path}, but not both are "
-                "there; add them, or give a single text file."
+                f"Expected train.txt and test.txt (or valid.txt) in {path}, but not both "
+                "exist; add them, or give a single text file."
             )
-        return _text_set(f"text:{path}", _lines(path / "train.txt"), _lines(test))
-    lines = _lines(path)
+        return _make_dataset(f"text:{path}", _read_lines(path / "train.txt"), _read_lines(test))
+    lines = _read_lines(path)
     if len(lines) < TEST_SHARE:
         raise DataError(
-            f"Expected at least {TEST_SHARE} lines in {path}, the last tenth being the test, but "
-            f"found {len(lines)}; give a folder with train.txt and test.txt instead."
+            f"Expected at least {TEST_SHARE} lines in {path}, the last tenth of which is the test, "
+            f"got {len(lines)}; give a folder with train.txt and test.txt instead."
         )
-    kept = len(lines) - len(lines) // TEST_SHARE
-    return _text_set(f"text:{path}", lines[:kept], lines[kept:])
+    end = len(lines) - len(lines) // TEST_SHARE
+    return _make_dataset(f"text:{path}", lines[:end], lines[end:])
 
 
-def batches_of_text(count: int, columns: int, length: int) -> int:
-    """How many batches a text of `count` words gives.
+def count_text_batches(words: int, columns: int, length: int) -> int:
+    """Count the batches of a text.
 
     Example:
-        >>> batches_of_text(20, columns=2, length=4)  # 10 rows, 9 of which have a next one
+        >>> count_text_batches(20, columns=2, length=4)  # 10 rows, 9 of which have a next one
         3
     """
-    rows = count // columns
+    rows = words // columns
     if rows < 2:
         raise ConfigError(
-            f"Expected a text of at least two words for each of the {columns} columns, but it has "
-            f"{count} words; take a smaller batch or a longer text."
+            f"Expected a text of at least two words for each of the {columns} columns, got "
+            f"{words} words; use a smaller batch or a longer text."
         )
     return -(-(rows - 1) // length)
 
 
-def text_batches(
+def iter_text_batches(
     words: Tensor,
     *,
     columns: int,
@@ -109,44 +105,44 @@ def text_batches(
     world: int = 1,
     device: torch.device | str = "cpu",
 ) -> Iterator[Batch]:
-    """Go through a text in its own order, all columns at once.
+    """Iterate over a text in order, all columns in parallel.
 
     Args:
-        words: The text as numbers, (N,). It is cut into `columns` pieces that are read side by
-            side; what is left at the end is dropped.
-        columns: How many pieces: the global batch size.
+        words: The text as numbers, (N,). It is cut into `columns` pieces that are read in
+            parallel; the remainder is dropped.
+        columns: Number of pieces: the global batch size.
         length: Words of a piece per batch; the last batch may be shorter.
-        start: How many batches to leave out at the beginning.
-        rank: Which process this is.
-        world: How many processes share the columns.
-        device: Where the batches are needed.
+        start: First batch, for a run that resumes within an epoch.
+        rank: Number of this process.
+        world: Number of processes that share the columns.
+        device: Device of the batches.
 
     Yields:
-        Inputs (T, B) and the words that follow them, (T, B), where B is `columns / world`.
+        Inputs (T, B) and the next words (T, B), where B is `columns / world`.
 
     Raises:
-        ConfigError: If the columns can't be shared equally, or the text is too short.
+        ConfigError: If the columns can't be shared evenly, or the text is too short.
 
     Example:
-        >>> batches = text_batches(torch.arange(10), columns=2, length=2)
+        >>> batches = iter_text_batches(torch.arange(10), columns=2, length=2)
         >>> [batch.inputs.tolist() for batch in batches]
         [[[0, 5], [1, 6]], [[2, 7], [3, 8]]]
     """
     if columns % world:
         raise ConfigError(
-            f"Expected a batch size that {world} processes can share equally, but it is {columns}; "
-            f"choose a multiple of {world}."
+            f"Expected a batch size that {world} processes can share evenly, got {columns}; choose "
+            f"a multiple of {world}."
         )
-    count = batches_of_text(len(words), columns, length)
+    count = count_text_batches(len(words), columns, length)
     rows, share = len(words) // columns, columns // world
-    laid = words[: rows * columns].view(columns, rows)[rank * share : (rank + 1) * share]
-    laid = laid.t().contiguous().to(device)  # (rows, B)
+    text = words[: rows * columns].view(columns, rows)[rank * share : (rank + 1) * share]
+    text = text.t().contiguous().to(device)  # (rows, B)
     for first in range(start * length, count * length, length):
         last = min(first + length, rows - 1)
-        yield Batch(laid[first:last], laid[first + 1 : last + 1])
+        yield Batch(text[first:last], text[first + 1 : last + 1])
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -156,26 +152,26 @@ def _lines(path: Path) -> list[str]:
         ) from error
     except UnicodeDecodeError as error:
         raise DataError(
-            f"Expected a text in UTF-8, but {path} is not ({error.reason} at byte "
+            f"Expected a text in UTF-8, but {path} is not UTF-8 ({error.reason} at byte "
             f"{error.start:,}); convert it to UTF-8."
         ) from error
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _text_set(name: str, train: list[str], test: list[str]) -> TextSet:
+def _make_dataset(name: str, train_lines: list[str], test_lines: list[str]) -> TextDataset:
     numbers: dict[str, int] = {}
-    learned = [numbers.setdefault(word, len(numbers)) for word in _words(train)]
+    train = [numbers.setdefault(word, len(numbers)) for word in _iter_words(train_lines)]
     unknown = numbers.setdefault(UNKNOWN, len(numbers))
-    tested = [numbers.get(word, unknown) for word in _words(test)]
-    if len(learned) < 2 or len(tested) < 2:
+    test = [numbers.get(word, unknown) for word in _iter_words(test_lines)]
+    if len(train) < 2 or len(test) < 2:
         raise DataError(
-            f"Expected words for training and for the test in {name}, but found {len(learned)} and "
-            f"{len(tested)}; give a longer text."
+            f"Expected at least two words for training and for the test in {name}, got "
+            f"{len(train)} and {len(test)}; give a longer text."
         )
-    return TextSet(name, torch.tensor(learned), torch.tensor(tested), tuple(numbers))
+    return TextDataset(name, torch.tensor(train), torch.tensor(test), tuple(numbers))
 
 
-def _words(lines: list[str]) -> Iterator[str]:
+def _iter_words(lines: list[str]) -> Iterator[str]:
     for line in lines:
         yield from line.split()
         yield END

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
-from rankwise.lab.data.augment import Augmentation
-from rankwise.lab.data.batches import batches_per_epoch, on_device, training_batches
-from rankwise.lab.data.sets import Batch, ImageSet, MemorySplit
+from rankwise.lab.data.augmentation import Augmentation
+from rankwise.lab.data.batches import count_batches, iter_train_batches, move_to_device
+from rankwise.lab.data.dataset import Batch, ImageDataset, MemorySplit
 from rankwise.lab.devices import mean
 from rankwise.lab.frechet import Features, frechet_distance, inception_features, trained_features
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
@@ -45,12 +45,12 @@ class GanTask:
         ConfigError: If the images don't fit in memory.
     """
 
-    def __init__(self, config: Config, fabric: Fabric, images: ImageSet) -> None:
+    def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
         if not isinstance(images.train, MemorySplit) or not isinstance(images.test, MemorySplit):
             raise ConfigError(f"{config.network} needs images that fit in memory.")
         self.config, self.fabric = config, fabric
         half = (0.5,) * images.shape[0]  # the generator's images are in −1 … 1
-        self.images = replace(on_device(images, fabric.device), mean=half, std=half)
+        self.images = replace(move_to_device(images, fabric.device), mean=half, std=half)
         self.penalised = config.network == "wgan-gp"
         torch.manual_seed(seed_for(config.seed, "weights"))
         channels, size, _ = images.shape
@@ -62,7 +62,7 @@ class GanTask:
         self.generator = self._ready(Generator(latent=_LATENT, **shape))
         self.critic = self._ready(Critic(norm=not self.penalised, **shape))
         self.parts: dict[str, nn.Module] = {"generator": self.generator, "critic": self.critic}
-        self.per_epoch = batches_per_epoch(len(images.train), config.batch_size or 1)
+        self.per_epoch = count_batches(len(images.train), config.batch_size or 1)
         self.features = _features(self.images, fabric.device)
         self.fingerprint = {
             "train": len(images.train),
@@ -75,9 +75,9 @@ class GanTask:
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         """This process's share of an epoch's batches, from a batch on."""
-        return training_batches(
+        return iter_train_batches(
             self.images,
-            Augmentation(flip=self.config.augment and self.images.mirrored),
+            Augmentation(flip=self.config.augment and self.images.can_flip),
             batch_size=self.config.batch_size or 1,
             seed=self.config.seed,
             epoch=epoch,
@@ -189,7 +189,7 @@ class GanTask:
         """Nothing to do."""
 
 
-def _features(images: ImageSet, device: torch.device) -> Features:
+def _features(images: ImageDataset, device: torch.device) -> Features:
     """What images are compared by: Inception where the user has it, else a network of ours."""
     train = images.train
     return inception_features(device) or trained_features(

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from rankwise.lab.config import Config
-from rankwise.lab.data.augment import Augmentation, default_augmentation
+from rankwise.lab.data.augmentation import Augmentation, choose_augmentation
 from rankwise.lab.data.batches import (
-    batches_per_epoch,
-    on_device,
-    test_batches,
-    training_batches,
+    count_batches,
+    iter_test_batches,
+    iter_train_batches,
+    move_to_device,
 )
-from rankwise.lab.data.sets import Batch, ImageSet
+from rankwise.lab.data.dataset import Batch, ImageDataset
 from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.lab.scores import label_accuracy, multilabel_auc, top_k, two_class_auc
 from rankwise.lab.seeds import seed_for
@@ -39,9 +39,9 @@ class ImageTask:
         images: The data.
     """
 
-    def __init__(self, config: Config, fabric: Fabric, images: ImageSet) -> None:
+    def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
         self.config, self.fabric = config, fabric
-        self.images = on_device(images, fabric.device)
+        self.images = move_to_device(images, fabric.device)
         torch.manual_seed(seed_for(config.seed, "weights"))
         channels, size, _ = images.shape
         network = build_network(
@@ -50,9 +50,9 @@ class ImageTask:
         self.network = prepared(network, config, fabric)
         self.forward = wrapped(self.network, config, fabric)
         self.parts: dict[str, nn.Module] = {"": self.network}
-        self.per_epoch = batches_per_epoch(len(images.train), self.batch_size)
+        self.per_epoch = count_batches(len(images.train), self.batch_size)
         self.augmentation = (
-            default_augmentation(images, cutout=config.cutout) if config.augment else Augmentation()
+            choose_augmentation(images, cutout=config.cutout) if config.augment else Augmentation()
         )
         self.fingerprint = {
             "network": config.network,  # the form of it that suits the images
@@ -71,7 +71,7 @@ class ImageTask:
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         """This process's share of an epoch's batches, from a batch on."""
-        return training_batches(
+        return iter_train_batches(
             self.images,
             self.augmentation,
             batch_size=self.batch_size,
@@ -111,7 +111,7 @@ class ImageTask:
         rank, world = (0, 1) if alone else (self.fabric.global_rank, self.fabric.world_size)
         total: Sums = {}
         kept: list[tuple[Tensor, Tensor]] = []
-        for batch in test_batches(
+        for batch in iter_test_batches(
             self.images,
             "test",
             batch_size=min(1000, 2 * self.batch_size),

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rankwise.lab.config import Config
-from rankwise.lab.data.sets import Batch, TextSet
-from rankwise.lab.data.text import batches_of_text, text_batches
+from rankwise.lab.data.dataset import Batch, TextDataset
+from rankwise.lab.data.text import count_text_batches, iter_text_batches
 from rankwise.lab.networks.language import build_language_network
 from rankwise.lab.scores import perplexity
 from rankwise.lab.seeds import seed_for
@@ -37,7 +37,7 @@ class LanguageTask:
         text: The data.
     """
 
-    def __init__(self, config: Config, fabric: Fabric, text: TextSet) -> None:
+    def __init__(self, config: Config, fabric: Fabric, text: TextDataset) -> None:
         self.config, self.fabric, self.text = config, fabric, text
         torch.manual_seed(seed_for(config.seed, "weights"))
         network = build_language_network(
@@ -52,7 +52,7 @@ class LanguageTask:
         self.forward = wrapped(self.network, config, fabric)
         self.parts: dict[str, nn.Module] = {"": self.network}
         self.columns = config.batch_size or 1
-        self.per_epoch = batches_of_text(len(text.train), self.columns, config.length)
+        self.per_epoch = count_text_batches(len(text.train), self.columns, config.length)
         self.fingerprint = {
             "train": len(text.train),
             "test": len(text.test),
@@ -62,7 +62,7 @@ class LanguageTask:
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:  # noqa: ARG002
         """This process's columns of the text, which is read in order in every epoch."""
-        return text_batches(
+        return iter_text_batches(
             self.text.train,
             columns=self.columns,
             length=self.config.length,
@@ -98,7 +98,7 @@ class LanguageTask:
         self.network.eval()
         total = {"loss": 0.0, "count": 0.0}
         memory: Memory = None
-        for batch in text_batches(
+        for batch in iter_text_batches(
             self.text.test,
             columns=min(_TEST_COLUMNS, len(self.text.test) // 2),
             length=self.config.length,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from rankwise.lab.data.sets import Batch
+from rankwise.lab.data.dataset import Batch
 from rankwise.lab.optimizers import Method
 
 __all__ = ["Methods", "Place", "Sums", "Task"]

@@ -5,17 +5,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from rankwise.lab.data.augment import (
+from rankwise.lab.data.augmentation import (
     Augmentation,
-    Draw,
-    apply,
-    default_augmentation,
-    draw,
-    normalised,
-    random_boxes,
+    AugmentationDraws,
+    augment,
+    choose_augmentation,
+    draw_augmentation,
+    draw_boxes,
+    normalise,
 )
-from rankwise.lab.data.memory import memory_set
-from rankwise.lab.data.sets import ImageSet, MemorySplit
+from rankwise.lab.data.dataset import ImageDataset, MemorySplit, make_dataset
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 FULL = Augmentation(padding=3, flip=True, cutout=5)
@@ -25,12 +24,12 @@ def _images(count: int = 16, height: int = 9, width: int = 7) -> Tensor:
     return torch.randint(0, 256, (count, 3, height, width), dtype=torch.uint8)
 
 
-def _drawn(augmentation: Augmentation, images: Tensor, seed: int = 0) -> Draw:
+def _drawn(augmentation: Augmentation, images: Tensor, seed: int = 0) -> AugmentationDraws:
     generator = torch.Generator().manual_seed(seed)
-    return draw(augmentation, len(images), tuple(images.shape[1:]), generator)
+    return draw_augmentation(augmentation, len(images), tuple(images.shape[1:]), generator)
 
 
-def _slowly(images: Tensor, drawn: Draw) -> Tensor:
+def _slowly(images: Tensor, drawn: AugmentationDraws) -> Tensor:
     """Image by image, as the papers describe it."""
     what, padding = drawn.augmentation, drawn.augmentation.padding
     _, channels, height, width = images.shape
@@ -67,14 +66,14 @@ def _slowly(images: Tensor, drawn: Draw) -> Tensor:
 def test_a_batch_equals_the_slow_loop_over_its_images(augmentation):
     images = _images()
     drawn = _drawn(augmentation, images)
-    result = apply(images, drawn, MEAN, STD)
+    result = augment(images, drawn, MEAN, STD)
     torch.testing.assert_close(result, _slowly(images, drawn), rtol=1e-5, atol=1e-6)
 
 
 def test_the_result_is_float_and_channels_last_and_the_input_is_kept():
     images = _images()
     before = images.clone()
-    for result in (apply(images, _drawn(FULL, images), MEAN, STD), normalised(images, MEAN, STD)):
+    for result in (augment(images, _drawn(FULL, images), MEAN, STD), normalise(images, MEAN, STD)):
         assert result.dtype is torch.float32
         assert result.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(images, before)
@@ -85,19 +84,19 @@ def test_normalised_images_have_mean_0_and_deviation_1():
     values = images.double() / 255
     mean = values.mean((0, 2, 3))
     std = values.std((0, 2, 3), correction=0)
-    result = normalised(images, mean.tolist(), std.tolist()).double()
+    result = normalise(images, mean.tolist(), std.tolist()).double()
     assert result.mean((0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-6)
     assert result.std((0, 2, 3), correction=0).tolist() == pytest.approx([1] * 3, abs=1e-6)
 
 
 @pytest.mark.parametrize("resized", [False, True], ids=["padded", "resized"])
 def test_shares_of_a_batch_are_bit_for_bit_the_whole(resized):
-    what = Augmentation(padding=0 if resized else 3, flip=True, cutout=5, resized=resized)
+    what = Augmentation(padding=0 if resized else 3, flip=True, cutout=5, random_resize=resized)
     images = _images(12, 33, 31)  # odd, so that vectorised loops have tails
     drawn = _drawn(what, images)
-    whole = apply(images, drawn, MEAN, STD)
+    whole = augment(images, drawn, MEAN, STD)
     parts = [slice(0, 3), slice(3, 8), slice(8, 12)]
-    shares = [apply(images[part], drawn.share(part), MEAN, STD) for part in parts]
+    shares = [augment(images[part], drawn.select(part), MEAN, STD) for part in parts]
     assert torch.equal(whole, torch.cat(shares))
 
 
@@ -135,7 +134,7 @@ def test_nothing_is_flipped_where_mirrors_change_the_meaning():
 @pytest.mark.parametrize("size", [(32, 32), (50, 200), (300, 3)], ids=["square", "wide", "tall"])
 def test_random_boxes_lie_within_the_image(size):
     height, width = size
-    boxes = random_boxes(3000, height, width, torch.Generator().manual_seed(0))
+    boxes = draw_boxes(3000, height, width, torch.Generator().manual_seed(0))
     top, left, tall, wide = boxes.unbind(1)
     assert (boxes[:, :2] >= 0).all()
     assert (boxes[:, 2:] >= 1).all()
@@ -148,7 +147,7 @@ def test_random_boxes_lie_within_the_image(size):
 
 
 def test_random_boxes_have_the_areas_that_are_asked_for():
-    boxes = random_boxes(5000, 224, 224, torch.Generator().manual_seed(0))
+    boxes = draw_boxes(5000, 224, 224, torch.Generator().manual_seed(0))
     share = boxes[:, 2] * boxes[:, 3] / 224**2
     assert 0.075 < share.min() < 0.085
     assert share.max() > 0.95
@@ -161,10 +160,10 @@ def test_random_boxes_have_the_areas_that_are_asked_for():
 
 
 def test_a_resized_crop_is_the_crop_scaled_up():
-    what = Augmentation(flip=True, resized=True)
+    what = Augmentation(flip=True, random_resize=True)
     images = _images(8, 24, 20)
     drawn = _drawn(what, images)
-    result = apply(images, drawn, (0.0,) * 3, (1.0,) * 3)
+    result = augment(images, drawn, (0.0,) * 3, (1.0,) * 3)
     for number, (top, left, tall, wide) in enumerate(drawn.boxes.tolist()):
         crop = images[number : number + 1, :, top : top + tall, left : left + wide] / 255
         wanted = interpolate(crop, (24, 20), mode="bilinear", align_corners=False)[0]
@@ -173,9 +172,9 @@ def test_a_resized_crop_is_the_crop_scaled_up():
         torch.testing.assert_close(result[number], wanted, rtol=0, atol=1e-4)
 
 
-def _set(size: int, *, mirrored: bool = True) -> ImageSet:
+def _set(size: int, *, can_flip: bool = True) -> ImageDataset:
     split = MemorySplit(_images(2, size, size), torch.tensor([0, 1]))
-    return memory_set("x", split, split, ["a", "b"], mirrored=mirrored)
+    return make_dataset("x", split, split, ["a", "b"], can_flip=can_flip)
 
 
 @pytest.mark.parametrize(
@@ -185,13 +184,13 @@ def _set(size: int, *, mirrored: bool = True) -> ImageSet:
         (28, Augmentation(padding=3, flip=True, cutout=14)),
         (32, Augmentation(padding=4, flip=True, cutout=16)),
         (64, Augmentation(padding=8, flip=True, cutout=32)),
-        (96, Augmentation(resized=True, flip=True, cutout=48)),
+        (96, Augmentation(random_resize=True, flip=True, cutout=48)),
     ],
 )
 def test_the_default_is_the_papers_and_grows_with_the_image(size, wanted):
-    assert default_augmentation(_set(size), cutout=True) == wanted
+    assert choose_augmentation(_set(size), cutout=True) == wanted
 
 
 def test_the_default_flips_and_cuts_only_where_it_should():
-    what = default_augmentation(_set(8, mirrored=False), cutout=False)
+    what = choose_augmentation(_set(8, can_flip=False), cutout=False)
     assert what == Augmentation(padding=1)

@@ -12,8 +12,8 @@ from PIL import Image
 
 import rankwise
 from rankwise.errors import DataError
-from rankwise.lab.data import pictures
-from rankwise.lab.data.sets import FileSplit, MemorySplit
+from rankwise.lab.data import decoding
+from rankwise.lab.data.dataset import FileSplit, ImageDataset, MemorySplit
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
@@ -28,7 +28,7 @@ def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 def test_a_lossless_picture_is_decoded_to_its_own_pixels_with_channels_first() -> None:
     array = noise(5, 7)
-    decoded = pictures.decode(encoded(Image.fromarray(array)), size=None)
+    decoded = decoding.decode_image(encoded(Image.fromarray(array)), size=None)
     assert decoded.dtype == torch.uint8
     assert decoded.is_contiguous()
     assert np.array_equal(decoded.permute(1, 2, 0).numpy(), array)
@@ -39,7 +39,7 @@ def test_a_file_of_each_kind_is_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"x.{kind.lower()}"
     options = {"lossless": True} if kind == "WEBP" else {}
     Image.new("RGB", (6, 4), (200, 100, 50)).save(path, kind, **options)
-    decoded = pictures.decode(path, size=None)
+    decoded = decoding.decode_image(path, size=None)
     assert decoded.shape == (3, 4, 6)
     assert decoded[:, 2, 2].tolist() == [200, 100, 50]
 
@@ -58,28 +58,28 @@ COLOURS = [[255, 0, 0], [80, 80, 80], [1, 2, 3], [255, 0, 0], [255, 255, 255]]
 def test_every_mode_becomes_plain_colour(mode: str) -> None:
     colour = dict(zip(MODES, COLOURS, strict=True))[mode]
     kind = "TIFF" if mode == "cmyk" else "PNG"
-    assert pictures.decode(encoded(MODES[mode], kind), size=None)[:, 0, 0].tolist() == colour
+    assert decoding.decode_image(encoded(MODES[mode], kind), size=None)[:, 0, 0].tolist() == colour
 
 
 def test_a_palette_with_transparency_is_read_without_a_warning() -> None:
     palette = Image.fromarray(noise(4, 4)).quantize(4)
     data = encoded(palette, transparency=b"\x00\x80\xff\xff")
     expected = torch.from_numpy(np.array(palette.convert("RGB"))).permute(2, 0, 1)
-    assert torch.equal(pictures.decode(data, size=None), expected)
+    assert torch.equal(decoding.decode_image(data, size=None), expected)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
 def test_sixteen_bits_become_the_upper_eight(kind: str) -> None:
     grey = Image.fromarray(np.array([[0, 255, 256, 65535]], dtype=np.uint16))
-    decoded = pictures.decode(encoded(grey, kind), size=None, channels=1)
-    assert decoded.tolist() == [[[0, 0, 1, 255]]]
+    decoded = decoding.decode_image(encoded(grey, kind), size=None)
+    assert decoded.tolist() == [[[0, 0, 1, 255]]] * 3
 
 
 def test_the_orientation_in_the_exif_data_is_ignored() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # "turn by 90 degrees"
     data = encoded(Image.fromarray(noise(4, 8)), "PNG", exif=exif)
-    assert pictures.decode(data, size=None).shape == (3, 4, 8)
+    assert decoding.decode_image(data, size=None).shape == (3, 4, 8)
 
 
 @pytest.mark.parametrize(("size", "resize"), [(8, None), (8, 8), (6, 8)], ids=str)
@@ -93,14 +93,14 @@ def test_the_cut_is_the_middle_of_the_scaled_picture(
     scaled = image.resize((shape[1] // scale, shape[0] // scale), Image.Resampling.BILINEAR)
     left, top = (scaled.width - size) // 2, (scaled.height - size) // 2
     expected = np.array(scaled.crop((left, top, left + size, top + size)), dtype=int)
-    decoded = pictures.decode(encoded(image), size=size, resize=resize)
+    decoded = decoding.decode_image(encoded(image), size=size, resize=resize)
     assert np.abs(decoded.permute(1, 2, 0).numpy() - expected).max() <= 1  # one rounding
 
 
 def test_scaling_down_averages_instead_of_picking_pixels() -> None:
     array = np.zeros((64, 64, 3), dtype=np.uint8)
     array[::2] = 255
-    decoded = pictures.decode(encoded(Image.fromarray(array)), size=8)
+    decoded = decoding.decode_image(encoded(Image.fromarray(array)), size=8)
     assert int((decoded.int() - 127).abs().max()) <= 8
 
 
@@ -120,7 +120,7 @@ def test_a_broken_picture_is_an_error_that_names_the_file(tmp_path: Path, kind: 
     path = tmp_path / "bad.png"
     path.write_bytes(broken()[kind])
     with pytest.raises(DataError, match=r"bad\.png"):
-        pictures.decode(path, size=8)
+        decoding.decode_image(path, size=8)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -131,38 +131,38 @@ def test_random_damage_never_gives_another_kind_of_error(seed: int) -> None:
     for place in generator.integers(0, len(data), 12):
         data[place] = generator.integers(0, 256)
     with contextlib.suppress(DataError):
-        assert pictures.decode(bytes(data), size=8).shape == (3, 8, 8)
+        assert decoding.decode_image(bytes(data), size=8).shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize("side", [70, 120], ids=["just above", "far above"])
 def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch, side: int) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 64 * 64)
-    with pytest.raises(DataError, match="Expected a picture of at most"):
-        pictures.decode(encoded(Image.new("L", (side, side))), size=8)
+    with pytest.raises(DataError, match="Expected an image of at most"):
+        decoding.decode_image(encoded(Image.new("L", (side, side))), size=8)
 
 
 def test_a_bomb_is_refused_too_where_pillow_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    monkeypatch.setattr(pictures, "MAX_PIXELS", 99)
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 99)
     with pytest.raises(DataError, match="at most 99 pixels"):
-        pictures.decode(encoded(Image.new("L", (10, 10))), size=8)
+        decoding.decode_image(encoded(Image.new("L", (10, 10))), size=8)
 
 
 def test_a_missing_file_is_a_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere"):
-        pictures.decode(tmp_path / "nowhere.png", size=8)
+        decoding.decode_image(tmp_path / "nowhere.png", size=8)
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(rankwise.MissingExtraError, match=r"rankwise\[lab\]"):
-        pictures.decode(b"", size=8)
+        decoding.decode_image(b"", size=8)
 
 
 def test_loading_all_keeps_the_order_of_the_sources() -> None:
     sources = [encoded(Image.new("RGB", (6, 6), (index, 0, 0))) for index in range(50)]
-    split = pictures.load_all(sources, torch.arange(50), size=4)
+    split = decoding.load_images(sources, torch.arange(50), size=4)
     assert split.inputs.shape == (50, 3, 4, 4)
     assert split.inputs[:, 0, 0, 0].tolist() == list(range(50))
     assert torch.equal(split.targets, torch.arange(50))
@@ -170,92 +170,91 @@ def test_loading_all_keeps_the_order_of_the_sources() -> None:
 
 def test_loading_pictures_of_different_size_without_a_size_is_an_error() -> None:
     sources = [encoded(Image.new("RGB", (side, 6))) for side in (6, 6, 7)]
-    with pytest.raises(DataError, match="picture 2 is"):
-        pictures.load_all(sources, torch.zeros(3), size=None)
+    with pytest.raises(DataError, match="image 2 is"):
+        decoding.load_images(sources, torch.zeros(3), size=None)
 
 
 def test_pictures_are_read_from_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         archive.writestr("a/b.png", encoded(Image.new("RGB", (3, 2), (9, 8, 7))))
-    decoded = pictures.decode(zipfile.Path(tmp_path / "all.zip", "a/b.png"), size=None)
+    decoded = decoding.decode_image(zipfile.Path(tmp_path / "all.zip", "a/b.png"), size=None)
     assert decoded[:, 1, 2].tolist() == [9, 8, 7]
 
 
 def test_a_file_list_gives_back_the_paths_and_can_be_pickled(tmp_path: Path) -> None:
     names = ["a/one.png", "ä/ß and blank.jpg", "日本/x.png"]
-    files = pickle.loads(pickle.dumps(pictures.FileList(tmp_path, names)))  # noqa: S301
+    files = pickle.loads(pickle.dumps(decoding.FileList(tmp_path, names)))  # noqa: S301
     assert [files[index] for index in range(len(files))] == [tmp_path / name for name in names]
 
 
-@pytest.mark.parametrize("shape", [(20, 10), (10, 20), (7, 31)], ids=str)
-def test_fitting_gives_the_wanted_shape_and_keeps_the_middle(shape: tuple[int, int]) -> None:
-    image = torch.zeros(3, *shape, dtype=torch.uint8)
-    image[:, shape[0] // 2, shape[1] // 2] = 255
-    fitted = pictures.fit(image, 8, 8)
-    assert fitted.shape == (3, 8, 8)
-    assert fitted.dtype == torch.uint8
-    assert int(fitted[0].argmax()) in {27, 28, 35, 36}
+def sides(*lengths: int) -> decoding.LabelledImages:
+    images = [encoded(Image.new("RGB", (side, side), (side, 0, 0))) for side in lengths]
+    return decoding.LabelledImages(images, torch.zeros(len(lengths)).long())
 
 
-def test_fitting_averages_instead_of_picking_pixels() -> None:
-    image = torch.zeros(3, 64, 64, dtype=torch.uint8)
-    image[:, ::8] = 255
-    assert int((pictures.fit(image, 8, 8).int() - 255 // 8).abs().max()) <= 16
-
-
-def sides(*lengths: int) -> list[bytes]:
-    return [encoded(Image.new("RGB", (side, side), (side, 0, 0))) for side in lengths]
+def load(
+    train: decoding.LabelledImages, test: decoding.LabelledImages, size: int | None
+) -> ImageDataset:
+    return decoding.load_image_files("x", train, test, ["a"], size=size)
 
 
 def test_without_a_size_the_common_one_is_taken() -> None:
-    train, test, shape = pictures.splits_of(
-        sides(9, 9), torch.zeros(2), sides(9), torch.zeros(1), None
-    )
-    assert shape == (3, 9, 9)
-    assert isinstance(train, MemorySplit)
-    assert isinstance(test, MemorySplit)
-    assert train.inputs.shape == (2, 3, 9, 9)
-    assert test.inputs.shape == (1, 3, 9, 9)
+    dataset = load(sides(9, 9), sides(9), None)
+    assert dataset.shape == (3, 9, 9)
+    assert isinstance(dataset.train, MemorySplit)
+    assert isinstance(dataset.test, MemorySplit)
+    assert dataset.train.inputs.shape == (2, 3, 9, 9)
+    assert dataset.test.inputs.shape == (1, 3, 9, 9)
 
 
 def test_without_a_size_and_a_common_one_it_is_the_default() -> None:
-    _, test, shape = pictures.splits_of(sides(9, 9), torch.zeros(2), sides(8), torch.zeros(1), None)
-    assert shape == (3, 224, 224)
-    assert isinstance(test, MemorySplit)
-    assert test.inputs.shape == (1, 3, 224, 224)
+    dataset = load(sides(9, 9), sides(8), None)
+    assert dataset.shape == (3, 224, 224)
+    assert isinstance(dataset.test, MemorySplit)
+    assert dataset.test.inputs.shape == (1, 3, 224, 224)
 
 
 def test_what_does_not_fit_in_memory_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MEMORY_LIMIT", 3 * 8 * 8 * 3 - 1)
-    train, test, shape = pictures.splits_of(
-        sides(9, 12), torch.zeros(2), sides(10), torch.zeros(1), 8
-    )
-    assert shape == (3, 8, 8)
-    assert isinstance(train, FileSplit)
-    assert isinstance(test, FileSplit)
-    assert train.read(1).shape == (3, 12, 12)  # as it is, for random crops
-    assert test.read(0).shape == (3, 8, 8)
+    monkeypatch.setattr(decoding, "MEMORY_LIMIT", 3 * 8 * 8 * 3 - 1)
+    dataset = load(sides(9, 12), sides(10), 8)
+    assert dataset.shape == (3, 8, 8)
+    assert isinstance(dataset.train, FileSplit)
+    assert isinstance(dataset.test, FileSplit)
+    assert dataset.train.read(1).shape == (3, 12, 12)  # as it is, for random crops
+    assert dataset.test.read(0).shape == (3, 8, 8)
 
 
-def test_statistics_are_the_same_for_files_and_for_memory() -> None:
-    sources = [encoded(Image.fromarray(noise(8, 8, seed))) for seed in range(6)]
-    memory = pictures.load_all(sources, torch.zeros(6), size=8)
-    files = FileSplit(pictures.Pictures(sources), torch.zeros(6))
-    mean, std = pictures.sampled_statistics(memory, (3, 8, 8))
-    assert (mean, std) == pictures.sampled_statistics(files, (3, 8, 8))
-    scaled = memory.inputs.double() / 255
-    assert mean == pytest.approx(scaled.mean((0, 2, 3)).tolist())
-    assert std == pytest.approx(scaled.std((0, 2, 3), correction=0).tolist())
+@pytest.mark.parametrize("limit", [0, 10**6], ids=["files", "memory"])
+def test_statistics_are_the_same_for_files_and_for_memory(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(decoding, "MEMORY_LIMIT", limit)
+    pixels = np.stack([noise(8, 8, seed) for seed in range(6)]) / 255
+    images = [encoded(Image.fromarray(noise(8, 8, seed))) for seed in range(6)]
+    labelled = decoding.LabelledImages(images, torch.zeros(6).long())
+    dataset = load(labelled, labelled, 8)
+    assert isinstance(dataset.train, MemorySplit) == (limit > 0)
+    assert dataset.mean == pytest.approx(pixels.mean((0, 1, 2)).tolist())
+    assert dataset.std == pytest.approx(pixels.std((0, 1, 2)).tolist())
 
 
 def test_statistics_read_no_more_than_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "STATISTICS_SAMPLE", 3)
+    monkeypatch.setattr(decoding, "STATISTICS_SAMPLE", 3)
+    monkeypatch.setattr(decoding, "MEMORY_LIMIT", 0)
     asked: list[int] = []
 
-    def read(index: int) -> torch.Tensor:
-        asked.append(index)
-        return torch.full((3, 2, 2), index, dtype=torch.uint8)
+    class Images(list[bytes]):
+        def __getitem__(self, index: int) -> bytes:  # type: ignore[override]
+            asked.append(index)
+            return super().__getitem__(index)
 
-    mean, _ = pictures.sampled_statistics(FileSplit(read, torch.zeros(101)), (3, 2, 2))
+    images = Images(encoded(Image.new("RGB", (2, 2), (index,) * 3)) for index in range(101))
+    labelled = decoding.LabelledImages(images, torch.zeros(101).long())
+    dataset = load(labelled, labelled, 2)
     assert sorted(asked) == [0, 50, 100]
-    assert mean == pytest.approx([50 / 255] * 3)
+    assert dataset.mean == pytest.approx([50 / 255] * 3)
+
+
+def test_a_dataset_without_test_images_is_an_error() -> None:
+    with pytest.raises(DataError, match="0 images"):
+        load(sides(9, 9), sides(), None)
