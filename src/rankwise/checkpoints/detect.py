@@ -36,15 +36,13 @@ class Format(Enum):
 _TO_NUMPY = "save its weights with numpy.savez or as .safetensors first."
 _UNPACK = "unpack it and give the path of the checkpoint inside."
 _ORIGINAL = "use the original .safetensors or PyTorch checkpoint."
-_DOWNLOAD = "download the real file."
+_GGML = (b"ggml", b"lmgg", b"tjgg")
 
 # Offset, bytes there, what the file is, what to do.
 _UNSUPPORTED = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras .h5), which isn't supported", _TO_NUMPY),
     (0, b"GGUF", "a GGUF file, whose tensors are quantised and not supported", _ORIGINAL),
-    (0, b"ggml", "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
-    (0, b"lmgg", "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
-    (0, b"tjgg", "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
+    (0, _GGML, "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
     (4, b"TFL3", "a TensorFlow Lite model, which isn't supported", _TO_NUMPY),
     (257, b"ustar", "a tar archive, which isn't supported", _UNPACK),
     (0, b"\x1f\x8b", "compressed by gzip, which isn't supported", _UNPACK),
@@ -53,8 +51,7 @@ _UNSUPPORTED = (
     (0, b"\x28\xb5\x2f\xfd", "compressed by zstd, which isn't supported", _UNPACK),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive, which isn't supported", _UNPACK),
     (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run git lfs pull."),
-    (0, b"<!DOCTYPE", "a web page, not a checkpoint", _DOWNLOAD),
-    (0, b"<html", "a web page, not a checkpoint", _DOWNLOAD),
+    (0, (b"<!DOCTYPE", b"<html"), "a web page, not a checkpoint", "download the real file."),
 )
 _HEAD = 512
 # How torch.save began before 1.6: protocol 2 and a number of 10 bytes.

@@ -25,7 +25,7 @@ from rankwise.checkpoints.safety import (
     read_zip_directory,
 )
 from rankwise.errors import CheckpointError
-from rankwise.probes.tensor import Weight, Weights
+from rankwise.probes.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +163,7 @@ def _describe(path: Path, name: str, header: _Header, load: Callable[[], Tensor]
         )
     else:
         reason = f"of type {sanitize(str(dtype))[:80]}, which is not a number type of PyTorch"
-    return build_unreadable(path, name, header.shape, reason=reason)
+    return build_unreadable(path, name, header.shape, torch.uint8, (Status.UNREADABLE, reason))
 
 
 def _map_array(path: Path, header: _Header) -> np.ndarray[Any, Any]:

@@ -152,8 +152,7 @@ def _describe(path: Path, name: str, initializer: _Initializer) -> Weight:
         obstacle = obstacle or _check_inline(tensor, shape, dtype)
         load = partial(_load_inline, path, tensor, dtype)
     if obstacle is not None:
-        status, reason = obstacle
-        return build_unreadable(path, name, shape, dtype=dtype, status=status, reason=reason)
+        return build_unreadable(path, name, shape, dtype, obstacle)
     return Weight(name, shape, dtype, load)
 
 

@@ -102,7 +102,7 @@ def _explain_refusal(path: Path, text: str) -> str:
     if wanted:
         reason = f"refers to {quote(wanted[1])}, which could run code"
     else:
-        # Between lines of advice stands what happened.
+        # The cause stands between lines of advice.
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         advice = ("Please", "Check")
         line = next((line for line in lines[1:] if not line.startswith(advice)), lines[0])
@@ -127,8 +127,7 @@ def _describe(
     shape, dtype = tuple(tensor.shape), tensor.dtype
     obstacle = _find_obstacle(tensor)
     if obstacle is not None:
-        status, reason = obstacle
-        return build_unreadable(path, name, shape, dtype=dtype, status=status, reason=reason)
+        return build_unreadable(path, name, shape, dtype, obstacle)
     nbytes = tensor.numel() * tensor.element_size()
 
     def load() -> Tensor:
@@ -136,7 +135,9 @@ def _describe(
         tensors = handle.get(nbytes).tensors
         loaded = tensors[place][1].detach() if place < len(tensors) else None
         if loaded is None or (tuple(loaded.shape), loaded.dtype) != (shape, dtype):
-            raise CheckpointError(f"{format_path(path)}: changed while it was being read.")
+            raise CheckpointError(
+                f"{format_path(path)}: changed while it was being read; try again."
+            )
         return loaded
 
     return Weight(name, shape, dtype, load, identity=_get_identity(path, tensor))

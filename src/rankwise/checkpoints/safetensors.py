@@ -26,7 +26,6 @@ from rankwise.probes.tensor import Status, Weight, Weights
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 __all__ = ["read_safetensors"]
 
 _KIND = "a safetensors file"
@@ -176,15 +175,16 @@ def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:
     dtype = _DTYPES.get(entry.dtype)
     if dtype is None:
         reason = f"stored as {sanitize(entry.dtype[:32])}, a packed or scale type"
-        return build_unreadable(
-            path, entry.name, entry.shape, status=Status.QUANTISED, reason=reason
-        )
+        obstacle = (Status.QUANTISED, reason)
+        return build_unreadable(path, entry.name, entry.shape, torch.uint8, obstacle)
 
     def load() -> Tensor:
         with convert_errors(path, _KIND):
             tensor: Tensor = handle.get(entry.end - entry.start).get_tensor(entry.name)
         if tuple(tensor.shape) != entry.shape:
-            raise CheckpointError(f"{format_path(path)}: changed while it was being read.")
+            raise CheckpointError(
+                f"{format_path(path)}: changed while it was being read; try again."
+            )
         return tensor
 
     return Weight(entry.name, entry.shape, dtype, load)

@@ -10,8 +10,6 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import torch
-
 from rankwise._text import quote, sanitize
 from rankwise.errors import CheckpointError, RankwiseError, UnsafeFileError
 from rankwise.probes.tensor import Status, Weight
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    import torch
     from torch import Tensor
 
 __all__ = [
@@ -88,17 +87,15 @@ def build_unreadable(
     path: Path,
     name: str,
     shape: tuple[int, ...],
-    *,
-    reason: str,
-    status: Status = Status.UNREADABLE,
-    dtype: torch.dtype = torch.uint8,
+    dtype: torch.dtype,
+    obstacle: tuple[Status, str],
 ) -> Weight:
     """Return the row of a tensor that can't be probed; its ``load`` raises ``CheckpointError``."""
 
     def load() -> Tensor:
-        raise CheckpointError(f"{format_path(path)}: {quote(name)} can't be read: {reason}.")
+        raise CheckpointError(f"{format_path(path)}: {quote(name)} can't be read: {obstacle[1]}.")
 
-    return Weight(name, shape, dtype, load, obstacle=(status, reason))
+    return Weight(name, shape, dtype, load, obstacle=obstacle)
 
 
 def is_folder(path: Path) -> bool:

@@ -19,7 +19,7 @@ from rankwise.checkpoints.safety import (
     safe_join,
 )
 from rankwise.errors import CheckpointError
-from rankwise.probes.tensor import Weights
+from rankwise.probes.tensor import Status, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,8 +126,8 @@ def _merge_shards(path: Path, places: dict[str, str], shards: dict[str, Weights]
             path,
             name,
             (),
-            dtype=torch.float32,
-            reason=f"the index places it in {quote(shard)}, which doesn't contain it",
+            torch.float32,
+            (Status.UNREADABLE, f"the index places it in {quote(shard)}, which doesn't contain it"),
         )
         for name, shard in places.items()
         if name not in present
