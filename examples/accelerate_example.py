@@ -21,7 +21,7 @@ EPOCHS = 5
 
 
 def main() -> None:
-    """Trains a small network on handwritten digits."""
+    """Train a small network on handwritten digits."""
     torch.manual_seed(0)
     accelerator = Accelerator(gradient_accumulation_steps=2)
     images, labels = load_digits(return_X_y=True)

@@ -33,17 +33,17 @@ class Digits(LightningModule):
         )
 
     def training_step(self, batch: list[Tensor]) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         x, y = batch
         return cross_entropy(self.network(x), y)
 
     def configure_optimizers(self) -> rankwise.RMSGD:
-        """The optimizer."""
+        """Return the optimizer."""
         return rankwise.RMSGD(self.named_parameters(), lr=0.1, beta=0.9)
 
 
 def main() -> None:
-    """Trains."""
+    """Train."""
     seed_everything(0)
     images, labels = load_digits(return_X_y=True)
     data = TensorDataset(torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels))

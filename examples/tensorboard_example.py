@@ -1,4 +1,4 @@
-"""A plain PyTorch loop with RMSGD; in TensorBoard each layer's curves, and figures of all layers.
+"""A plain PyTorch loop with RMSGD; in TensorBoard each layer's curves, and charts of all layers.
 
 Needs `pip install 'rankwise[tensorboard,report]' scikit-learn`; then `tensorboard --logdir runs`.
 """
@@ -15,14 +15,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.tensorboard import SummaryWriter
 
 import rankwise
-from rankwise.integrations.images import History
+from rankwise.integrations.monitoring import LayerHistory
 from rankwise.integrations.tensorboard import log_images, log_layers
 
 EPOCHS = 5
 
 
 def main() -> None:
-    """Trains a small network on handwritten digits."""
+    """Train a small network on handwritten digits."""
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
     data = TensorDataset(torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels))
@@ -31,7 +31,7 @@ def main() -> None:
         OrderedDict(first=nn.Linear(64, 128), relu=nn.ReLU(), second=nn.Linear(128, 10))
     )
     optimizer = rankwise.RMSGD(network.named_parameters(), lr=0.1, beta=0.9)
-    history = History()
+    history = LayerHistory()
 
     with SummaryWriter("runs") as writer:
         for epoch in range(EPOCHS):

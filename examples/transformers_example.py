@@ -22,7 +22,7 @@ EPOCHS = 3
 
 
 def examples() -> list[dict[str, Tensor]]:
-    """Handwritten digits, twice their size, as the model takes them."""
+    """Return handwritten digits at twice their size, as the model takes them."""
     images, labels = load_digits(return_X_y=True)
     small = torch.tensor(images / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
     pairs = zip(small.repeat_interleave(2, 2).repeat_interleave(2, 3), labels, strict=True)
@@ -30,7 +30,7 @@ def examples() -> list[dict[str, Tensor]]:
 
 
 def main() -> None:
-    """Trains."""
+    """Train."""
     torch.manual_seed(0)
     config = ResNetConfig(
         num_channels=1,

@@ -1,4 +1,4 @@
-"""Figures as images, through Lightning's callback and loggers."""
+"""Charts as images, through Lightning's callback and loggers."""
 
 import inspect
 import sys
@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from rankwise import RMSGD, ArgumentError, MissingExtraError
 from rankwise.integrations import lightning as ours
-from rankwise.integrations.images import History
 from rankwise.integrations.lightning import EpochStep
+from rankwise.integrations.monitoring import LayerHistory
 
 pytestmark = [
     # The tests' data is small, on purpose.
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec.*LeafSpec:FutureWarning"),
 ]
 
-KEYS = ["figures/layers", "figures/rates", "figures/quality"]
+KEYS = ["charts/layers", "charts/rates", "charts/quality"]
 
 
 class Module(LightningModule):
@@ -109,8 +109,8 @@ def draw(monkeypatch):
 
     def instead(pixels):
         names = ("layers", "rates", "quality")
-        monkeypatch.setattr(History, "figures", lambda self: dict.fromkeys(names, self.rows()))
-        monkeypatch.setattr(ours, "pixels", pixels)
+        monkeypatch.setattr(LayerHistory, "charts", lambda self: dict.fromkeys(names, self.rows()))
+        monkeypatch.setattr(ours, "to_pixels", pixels)
 
     return instead
 
@@ -135,7 +135,7 @@ def test_every_so_many_epochs_and_at_the_end_there_are_images(fit):
     assert [(key, step) for key, _, step in logger.images] == [
         (key, step) for step in (7, 15, 19) for key in KEYS
     ]
-    rates = [image for key, image, _ in logger.images if key == "figures/rates"]
+    rates = [image for key, image, _ in logger.images if key == "charts/rates"]
     assert [epochs_of(image) for image in rates] == [[1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5]]
 
 
@@ -150,7 +150,7 @@ def test_an_end_that_was_drawn_is_not_drawn_again(fit):
 def test_a_second_optimizers_images_are_numbered(fit):
     logger = LikeWandb()
     fit([EpochStep(images_every=3)], logger, networks=2)
-    numbered = [key.replace("figures", "figures-1") for key in KEYS]
+    numbered = [key.replace("charts", "charts-1") for key in KEYS]
     assert [key for key, *_ in logger.images] == KEYS + numbered
 
 
@@ -237,21 +237,19 @@ def test_wandb_gets_the_images(fit, tmp_path, draw):
 
 
 def test_a_logger_that_takes_no_images_is_named_and_costs_nothing(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(ours, "pixels", None)
-    with pytest.warns(
-        UserWarning, match="can't give images to CSVLogger; it can to Tensor"
-    ) as told:
+    monkeypatch.setattr(ours, "to_pixels", None)
+    with pytest.warns(UserWarning, match="can't log images to CSVLogger; use Tensor") as told:
         fit([EpochStep(images_every=1)], CSVLogger(tmp_path))
     assert sum("images" in str(warning.message) for warning in told) == 1
 
 
 def test_without_any_logger_it_says_so(fit):
-    with pytest.warns(UserWarning, match="has no logger to give images to"):
+    with pytest.warns(UserWarning, match="has no logger for images"):
         fit([EpochStep(images_every=1)], False)
 
 
-def test_a_figure_that_fails_does_not_end_a_training(fit, draw):
-    def fails(figure):
+def test_a_chart_that_fails_does_not_end_a_training(fit, draw):
+    def fails(chart):
         raise RuntimeError("no fonts")
 
     draw(fails)

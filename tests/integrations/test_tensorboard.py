@@ -10,7 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rankwise import RMSGD, StableRankLR, TargetError, layer_groups
 from rankwise.integrations import tensorboard
-from rankwise.integrations.images import History
+from rankwise.integrations.monitoring import LayerHistory
 from rankwise.integrations.tensorboard import log_images, log_layers
 
 
@@ -74,22 +74,23 @@ def test_another_optimizer_is_refused(network):
         log_layers(None, torch.optim.SGD(network().parameters()), 0)
 
 
-def test_the_figures_are_written_as_images(network, batches, tmp_path, monkeypatch):
-    model, history = network(), History()
+def test_the_charts_are_written_as_images(network, batches, tmp_path, monkeypatch):
+    model, history = network(), LayerHistory()
     optimizer = RMSGD(model.named_parameters(), lr=0.05)
     train(model, batches, optimizer)
     optimizer.epoch_step()
     history.add(optimizer, 7)
     image = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
-    # Figures have tests of their own, and take long.
-    monkeypatch.setattr(History, "figures", lambda self: {"layers": image, "rates": 255 - image})
-    monkeypatch.setattr(tensorboard, "pixels", lambda figure: figure)
+    # Charts have tests of their own, and take long.
+    charts = {"layers": image, "rates": 255 - image}
+    monkeypatch.setattr(LayerHistory, "charts", lambda self: charts)
+    monkeypatch.setattr(tensorboard, "to_pixels", lambda chart: chart)
     with SummaryWriter(tmp_path) as writer:
         log_images(writer, history, 7, prefix="generator/")
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    for name, expected in history.figures().items():
-        (event,) = events.Images(f"generator/figures/{name}")
+    for name, expected in history.charts().items():
+        (event,) = events.Images(f"generator/charts/{name}")
         assert event.step == 7
         with Image.open(io.BytesIO(event.encoded_image_string)) as written:
             assert np.array_equal(np.asarray(written), expected)

@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from rankwise import ArgumentError, StableRankLR, layer_groups
-from rankwise.integrations.images import History
+from rankwise.integrations.monitoring import LayerHistory
 from rankwise.integrations.transformers import EpochStep, no_decay, rmsgd
 
 EPOCHS = 3
@@ -124,7 +124,7 @@ def test_an_epoch_that_a_callback_cuts_short_ends_too(make):
 
 def test_the_trainers_own_schedule_would_undo_the_rates(make):
     trainer = make(lambda model: (make_rmsgd(model), None))
-    with pytest.warns(UserWarning, match="same rate though theirs differ"):
+    with pytest.warns(UserWarning, match="same rate although epoch_step"):
         trainer.train()
 
 
@@ -211,19 +211,19 @@ def test_the_scheduler_ends_epochs_as_in_a_plain_loop_and_resumes(make, schedule
         assert rates(trained(make(by_step, []), resume_from_checkpoint=folder)) == expected
 
 
-def test_the_log_gets_each_epochs_figures_and_keeps_the_loss(make):
+def test_the_log_gets_each_epochs_scalars_and_keeps_the_loss(make):
     trainer = make(callbacks=[], logging_strategy="epoch")
     trainer.add_callback(EpochStep(log=trainer.log))
     trainer.train()
     history = trainer.state.log_history
-    figures = [entry for entry in history if "Q" in entry]
-    assert [entry["epoch"] for entry in figures] == [1, 2, 3]
+    scalars = [entry for entry in history if "Q" in entry]
+    assert [entry["epoch"] for entry in scalars] == [1, 2, 3]
     assert len([entry for entry in history if "loss" in entry]) == EPOCHS
     optimizer = trainer.optimizer.optimizer
     layer = optimizer.last_probe["hidden.weight"]
-    assert figures[-1]["rate/hidden"] == optimizer.rates()["hidden"]
-    assert figures[-1]["stable_rank/hidden"] == layer.stable_rank
-    assert figures[-1]["quality/hidden"] == layer.quality
+    assert scalars[-1]["rate/hidden"] == optimizer.rates()["hidden"]
+    assert scalars[-1]["stable_rank/hidden"] == layer.stable_rank
+    assert scalars[-1]["quality/hidden"] == layer.quality
 
 
 def test_a_scheduler_is_logged_as_well(make):
@@ -234,7 +234,7 @@ def test_a_scheduler_is_logged_as_well(make):
 
 
 def test_a_callback_after_ours_can_draw_images(make):
-    history, steps = History(), []
+    history, steps = LayerHistory(), []
 
     class Images(TrainerCallback):
         def on_epoch_end(self, args, state, control, *, optimizer, **_):

@@ -1,1 +1,1 @@
-"""Trainers and loggers of others; each file here needs the extra of its own name."""
+"""Trainers and loggers of other packages; each module needs the extra of its name."""

@@ -1,9 +1,9 @@
-"""Accelerate: an epoch's end for the optimizer that `Accelerator.prepare` returns."""
+"""Accelerate: `epoch_step` for the optimizer that `Accelerator.prepare` returns."""
 
 from __future__ import annotations
 
 from rankwise.errors import MissingExtraError, TargetError
-from rankwise.integrations.figures import unwrapped
+from rankwise.integrations.monitoring import find_source
 from rankwise.optim.rmsgd import RMSGD
 
 try:
@@ -15,7 +15,7 @@ __all__ = ["epoch_step"]
 
 
 def epoch_step(optimizer: AcceleratedOptimizer | RMSGD) -> None:
-    """Calls `epoch_step()` of the RMSGD inside an optimizer that Accelerate has prepared.
+    """Call `epoch_step()` of the RMSGD inside an optimizer that Accelerate has prepared.
 
     Call it on all processes, at the end of each epoch, before `save_state`.
 
@@ -38,9 +38,9 @@ def epoch_step(optimizer: AcceleratedOptimizer | RMSGD) -> None:
         >>> optimizer.optimizer.rates()
         {'0': 0.0294, '1': 0.0294}
     """
-    inside = unwrapped(optimizer)
-    if not isinstance(inside, RMSGD):
+    inner = find_source(optimizer)
+    if not isinstance(inner, RMSGD):
         raise TargetError(
             f"Expected an RMSGD, or a wrapper around one, got {type(optimizer).__name__}."
         )
-    inside.epoch_step()
+    inner.epoch_step()

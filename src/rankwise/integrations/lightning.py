@@ -1,4 +1,4 @@
-"""Lightning: a callback that ends RMSGD's epochs, and logs and draws what the probe found."""
+"""Lightning: a callback that ends RMSGD's epochs, and logs scalars and charts of its layers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import Any, TypeVar
 import torch
 
 from rankwise.errors import ArgumentError, MissingExtraError
-from rankwise.integrations.figures import Source, figures, unwrapped
-from rankwise.integrations.images import History, check_images, pixels
+from rankwise.integrations.monitoring import (
+    LayerHistory,
+    RateSource,
+    check_images,
+    find_source,
+    layer_scalars,
+    to_pixels,
+)
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.probes.probe_result import Probe
 
@@ -34,20 +40,20 @@ class EpochStep(Callback):
     """Calls `epoch_step()` of every RMSGD at the end of each training epoch.
 
     It does so after the epoch's last batch, when Lightning steps its own schedulers: before the
-    validation, and before any checkpoint of that epoch is saved. Rates are Lightning's
-    `LearningRateMonitor`'s to show; it names every layer.
+    validation, and before any checkpoint of that epoch. Lightning's `LearningRateMonitor` shows
+    the rates by layer.
 
     Args:
-        log: Whether the loggers get "stable_rank/<layer>", "quality/<layer>" and "Q" after each
-            epoch; these can be monitored, as by `EarlyStopping("Q", mode="max")`. With several
-            optimizers the second one's are called "stable_rank-1/<layer>" and so on.
-        images_every: After how many epochs the loggers of TensorBoard and W&B get the figures of
-            the layers, of their rates and of their quality so far as images: "figures/layers",
-            "figures/rates" and "figures/quality"; also at training's end. 0 for never.
+        log: Whether to log "stable_rank/<layer>", "quality/<layer>" and "Q" after each epoch; they
+            can be monitored, as by `EarlyStopping("Q", mode="max")`. With several optimizers those
+            of the second are "stable_rank-1/<layer>" and so on.
+        images_every: After how many epochs to log charts of the layers, and of their rates and
+            quality so far, as images to TensorBoard and W&B: "charts/layers", "charts/rates" and
+            "charts/quality"; also at the end of training. 0 for never.
 
     Raises:
         ArgumentError: If `images_every` is negative.
-        MissingExtraError: If there are to be images, and what draws them is missing.
+        MissingExtraError: If images are wanted and what draws them is missing.
 
     Example:
         >>> from lightning.pytorch import Trainer
@@ -61,26 +67,27 @@ class EpochStep(Callback):
             raise ArgumentError(f"Expected images_every of 0 or more, got {images_every!r}.")
         if images_every:
             check_images()
-        self._wants_log = log  # Lightning gives every callback a `log` of its own
+        self._should_log = log  # Lightning gives every callback a `log` of its own
         self._images_every = images_every
-        self._seen: dict[int, Probe] = {}
-        self._histories: dict[int, History] = {}
-        self._undrawn: dict[int, int] = {}  # histories newer than their images, and at which step
+        self._last_probes: dict[int, Probe] = {}
+        self._histories: dict[int, LayerHistory] = {}
+        self._pending: dict[int, int] = {}  # histories newer than their images, and at which step
 
     def state_dict(self) -> dict[str, Any]:
-        """What images were drawn from so far, so that the curves of a resumed run are whole."""
+        """Return the histories behind the images, so that a resumed run shows whole curves."""
         if not self._images_every:
             return {}
-        return {"histories": {n: known.state_dict() for n, known in self._histories.items()}}
+        return {"histories": {n: history.state_dict() for n, history in self._histories.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on from a checkpoint, if there are to be images."""
-        for number, known in state_dict.get("histories", {}).items() if self._images_every else ():
-            self._histories.setdefault(number, History()).load_state_dict(known)
+        """Continue from a checkpoint, if images are wanted."""
+        saved = state_dict.get("histories", {}) if self._images_every else {}
+        for number, state in saved.items():
+            self._histories.setdefault(number, LayerHistory()).load_state_dict(state)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warns if there is nothing to do, or nowhere to put images."""
-        if not _sources(trainer):
+        """Warn if there is no optimizer to follow, or no logger for images."""
+        if not _find_sources(trainer):
             warnings.warn(
                 "EpochStep found neither an RMSGD nor a StableRankLR in configure_optimizers().",
                 UserWarning,
@@ -92,7 +99,7 @@ class EpochStep(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int
     ) -> None:
-        """Makes up for an epoch whose end a checkpoint has missed, as one saved in a step."""
+        """End the epoch before, if a checkpoint was saved between its last step and its end."""
         if batch_idx == 0:
             self._end_epoch(trainer, trainer.current_epoch)
 
@@ -104,85 +111,84 @@ class EpochStep(Callback):
         batch: object,
         batch_idx: int,
     ) -> None:
-        """Ends the epoch after its last batch."""
+        """End the epoch after its last batch."""
         if trainer.is_last_batch:
             self._end_epoch(trainer, trainer.current_epoch + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Ends an epoch that was broken off."""
+        """End an epoch that was cut short."""
         self._end_epoch(trainer, trainer.current_epoch + 1)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draws the last epochs, if there are to be images."""
-        for number in sorted(self._undrawn):
+        """Draw the last epochs, if images are wanted."""
+        for number in sorted(self._pending):
             self._draw(trainer, number)
 
     def _end_epoch(self, trainer: Trainer, epoch: int) -> None:
-        """Ends an epoch; `epoch` counts those that have ended."""
-        for number, source in enumerate(_sources(trainer)):
+        """End an epoch; `epoch` is the number of those that have ended."""
+        for number, source in enumerate(_find_sources(trainer)):
             if isinstance(source, RMSGD):
                 source.epoch_step()
             probe = source.last_probe
-            if probe is None or probe is self._seen.get(number):
+            if probe is None or probe is self._last_probes.get(number):
                 continue
-            self._seen[number] = probe
-            if self._wants_log:
-                _log(trainer, _numbered(figures(source, ("stable_rank", "quality")), number))
+            self._last_probes[number] = probe
+            if self._should_log:
+                scalars = layer_scalars(source, ("stable_rank", "quality"))
+                _log_scalars(trainer, _number_keys(scalars, number))
             if self._images_every and trainer.is_global_zero:
-                self._collect(trainer, number, source, epoch)
-
-    def _collect(self, trainer: Trainer, number: int, source: Source, epoch: int) -> None:
-        self._histories.setdefault(number, History()).add(source, epoch)
-        self._undrawn[number] = _step(trainer)
-        if epoch % self._images_every == 0:
-            self._draw(trainer, number)
+                self._histories.setdefault(number, LayerHistory()).add(source, epoch)
+                self._pending[number] = _global_step(trainer)
+                if epoch % self._images_every == 0:
+                    self._draw(trainer, number)
 
     def _draw(self, trainer: Trainer, number: int) -> None:
-        step = self._undrawn.pop(number)
+        step = self._pending.pop(number)
         try:
             loggers = [logger for logger in trainer.loggers if _takes_images(logger)]
             if not loggers:
                 return
-            drawn = self._histories[number].figures().items()
-            images = {f"figures/{name}": pixels(figure) for name, figure in drawn}
-            for key, image in _numbered(images, number).items():
+            charts = self._histories[number].charts().items()
+            images = {f"charts/{name}": to_pixels(chart) for name, chart in charts}
+            for key, image in _number_keys(images, number).items():
                 for logger in loggers:
-                    _give(logger, key, image, step)
-        except Exception as error:  # noqa: BLE001 - no picture is worth a training that ends
+                    _log_image(logger, key, image, step)
+        except Exception as error:  # noqa: BLE001 - a missing image must not end a training
             warnings.warn(f"EpochStep could not draw images: {error}", UserWarning, stacklevel=2)
 
 
-def _sources(trainer: Trainer) -> list[Source]:
-    """What has layers to show; each once, also where a scheduler leads to an optimizer."""
-    things = [*trainer.optimizers, *(c.scheduler for c in trainer.lr_scheduler_configs)]
-    found = {id(source): source for source in map(unwrapped, things) if source is not None}
-    return list(found.values())
+def _find_sources(trainer: Trainer) -> list[RateSource]:
+    """Return each RMSGD and StableRankLR once, also where a scheduler leads to an optimizer."""
+    wrappers = [*trainer.optimizers, *(c.scheduler for c in trainer.lr_scheduler_configs)]
+    sources = {id(source): source for source in map(find_source, wrappers) if source is not None}
+    return list(sources.values())
 
 
-def _numbered(found: dict[str, Value], number: int) -> dict[str, Value]:
+def _number_keys(values: dict[str, Value], number: int) -> dict[str, Value]:
+    """Add the number of an optimizer to the first part of each key; not for the first."""
     if number == 0:
-        return found
-    parts = {key: key.partition("/") for key in found}
-    return {f"{a}-{number}{slash}{b}": found[key] for key, (a, slash, b) in parts.items()}
+        return values
+    parts = {key: key.partition("/") for key in values}
+    return {f"{a}-{number}{slash}{b}": values[key] for key, (a, slash, b) in parts.items()}
 
 
-def _log(trainer: Trainer, found: dict[str, float]) -> None:
-    trainer.callback_metrics.update({key: torch.tensor(value) for key, value in found.items()})
+def _log_scalars(trainer: Trainer, scalars: dict[str, float]) -> None:
+    trainer.callback_metrics.update({key: torch.tensor(value) for key, value in scalars.items()})
     for logger in trainer.loggers:
-        logger.log_metrics(found, step=_step(trainer))
+        logger.log_metrics(scalars, step=_global_step(trainer))
 
 
-def _step(trainer: Trainer) -> int:
-    # The count that Lightning's own metrics are logged at; the public one counts every optimizer.
+def _global_step(trainer: Trainer) -> int:
+    # The step at which Lightning logs its own metrics; the public one counts every optimizer.
     return trainer.fit_loop.epoch_loop._batches_that_stepped
 
 
 def _takes_images(logger: Any) -> bool:
-    """Whether a logger is like W&B's or like TensorBoard's, of this package or the older one."""
+    """Return whether a logger is like W&B's or TensorBoard's, of either package of Lightning."""
     return hasattr(logger, "log_image") or hasattr(logger.experiment, "add_image")
 
 
-def _give(logger: Any, key: str, image: Any, step: int) -> None:
+def _log_image(logger: Any, key: str, image: Any, step: int) -> None:
     if hasattr(logger, "log_image"):
         logger.log_image(key=key, images=[image], step=step)
     else:
@@ -191,10 +197,12 @@ def _give(logger: Any, key: str, image: Any, step: int) -> None:
 
 def _warn_of_loggers(trainer: Trainer) -> None:
     unable = [type(logger).__name__ for logger in trainer.loggers if not _takes_images(logger)]
-    if not unable and trainer.loggers:
+    if unable:
+        problem = f"can't log images to {', '.join(unable)}"
+    elif not trainer.loggers:
+        problem = "has no logger for images"
+    else:
         return
-    what = (
-        f"can't give images to {', '.join(unable)}" if unable else "has no logger to give images to"
+    warnings.warn(
+        f"EpochStep {problem}; use TensorBoardLogger or WandbLogger.", UserWarning, stacklevel=3
     )
-    text = f"EpochStep {what}; it can to TensorBoardLogger and WandbLogger."
-    warnings.warn(text, UserWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: RMSGD's optimizer and scheduler for it, and a callback for its epochs."""
+"""Hugging Face's Trainer: RMSGD and a scheduler for it, and a callback that ends its epochs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ConstantLR, LinearLR
 
 from rankwise.errors import ArgumentError, MissingExtraError
-from rankwise.integrations.figures import figures, unwrapped
+from rankwise.integrations.monitoring import find_source, layer_scalars
 from rankwise.optim.param_groups import layer_groups
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.probes.probe_result import Probe
@@ -39,17 +39,17 @@ def rmsgd(
     warmup_steps: int = 0,
     **options: Any,
 ) -> tuple[RMSGD, Any]:  # a scheduler, but the Trainer's annotation admits a LambdaLR only
-    """Makes the pair for `Trainer(optimizers=…)`: an RMSGD and a scheduler that lets it be.
+    """Return the pair for `Trainer(optimizers=…)`: an RMSGD and a scheduler that keeps its rates.
 
-    Without a scheduler of ours the Trainer makes one of its own, which computes every rate from
-    the first one at each step and so undoes the layers' rates. `TrainingArguments` of the rate,
-    its schedule and decay have no effect on this pair.
+    Without a scheduler the Trainer creates its own, which computes every rate from the first one
+    at each step and so overwrites the layers' rates. The `TrainingArguments` for the rate, its
+    schedule and weight decay have no effect on this pair.
 
     Args:
-        model: The model; weight decay spares what the Trainer itself would spare.
-        lr: The rate that every layer starts with.
+        model: The model; weight decay leaves out what the Trainer itself would leave out.
+        lr: The initial rate of every layer.
         weight_decay: As in torch.optim.SGD.
-        warmup_steps: In how many steps the rates grow from a hundredth to their full size.
+        warmup_steps: The number of steps in which the rates grow from a hundredth to full size.
         options: Other options of RMSGD.
 
     Raises:
@@ -72,7 +72,7 @@ def rmsgd(
 
 
 def no_decay(model: nn.Module) -> Callable[[str, Tensor], bool]:
-    """Tells which parameters the Trainer would spare from weight decay, for `layer_groups`.
+    """Return a test for parameters without weight decay in the Trainer, for `layer_groups`.
 
     Args:
         model: The model.
@@ -88,7 +88,7 @@ def no_decay(model: nn.Module) -> Callable[[str, Tensor], bool]:
         >>> optimizer = torch.optim.AdamW(groups, lr=1e-3)
         >>> scheduler = rankwise.StableRankLR(optimizer, steps_per_epoch=100)
     """
-    # The method reads nothing of its Trainer, which does not exist yet.
+    # The method uses nothing of its Trainer, which does not exist yet.
     decayed = set(Trainer.get_decay_parameter_names(cast("Trainer", None), model))
     return lambda name, _: name not in decayed
 
@@ -97,9 +97,9 @@ class EpochStep(TrainerCallback):
     """Calls RMSGD's `epoch_step()` at the end of each epoch, before any checkpoint of that epoch.
 
     Args:
-        log: Where "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and "Q" go after each
-            epoch: the Trainer's `log`, as in `trainer.add_callback(EpochStep(log=trainer.log))`;
-            None for nowhere. A StableRankLR is logged too.
+        log: Takes "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and "Q" after each
+            epoch: the Trainer's `log`, as in `trainer.add_callback(EpochStep(log=trainer.log))`.
+            A StableRankLR is logged too.
 
     Example:
         >>> from rankwise.integrations.transformers import EpochStep
@@ -117,8 +117,8 @@ class EpochStep(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Ends the epoch after its last step: a checkpoint may be saved right after it."""
-        if _is_whole(state):
+        """End the epoch after its last step: a checkpoint may be saved right after it."""
+        if _is_epoch_end(state):
             self._end_epoch(control, **kwargs)
 
     def on_epoch_end(
@@ -128,27 +128,27 @@ class EpochStep(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Ends an epoch that has fewer steps than expected.
+        """End an epoch that has fewer steps than expected.
 
-        Not where training stops in its middle: resumed, the Trainer goes on with the same epoch.
+        Not where training stops in its middle: resumed, the Trainer continues the same epoch.
         """
-        if _is_whole(state) or not control.should_training_stop:
+        if _is_epoch_end(state) or not control.should_training_stop:
             self._end_epoch(control, **kwargs)
 
     def _end_epoch(
         self, control: TrainerControl, *, optimizer: object, lr_scheduler: object, **_: object
     ) -> None:
-        source = unwrapped(optimizer) or unwrapped(lr_scheduler)
+        source = find_source(optimizer) or find_source(lr_scheduler)
         if isinstance(source, RMSGD):
             source.epoch_step()
         if self._log is None or source is None or source.last_probe is self._logged:
             return
         self._logged = source.last_probe
-        # Logging calls off the log that the Trainer was about to write, as if this had been it.
+        # Logging resets the flag for the entry that the Trainer itself was about to log.
         should_log = control.should_log
-        self._log(figures(source, ("rate", "stable_rank", "quality")))
+        self._log(layer_scalars(source, ("rate", "stable_rank", "quality")))
         control.should_log = should_log
 
 
-def _is_whole(state: TrainerState) -> bool:
+def _is_epoch_end(state: TrainerState) -> bool:
     return state.epoch is not None and float(state.epoch).is_integer()
