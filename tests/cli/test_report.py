@@ -173,7 +173,7 @@ def test_what_cannot_be_watched_is_a_sentence(watch, tmp_path, monkeypatch, argu
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("package", ["starlette", "uvicorn", "altair"])
+@pytest.mark.parametrize("package", ["starlette", "altair"])
 def test_watching_without_a_package_names_the_extra(tmp_path, package):
     code = (
         f"import sys; sys.modules['{package}'] = None\n"

@@ -73,7 +73,10 @@ def run_command(command: Callable[[], Any]) -> int:
 
 def _format_error(error: Exception) -> str:
     if isinstance(error, ClickError):
-        return sanitize(str(error.format_message()))  # type: ignore[attr-defined]
+        text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)  # of wrong usage
+        hint = f" See `{context.command_path} --help`." if context is not None else ""
+        return sanitize(text if text.endswith("?") else f"{text}.") + sanitize(hint)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return sanitize(f"{error.filename}: {error.strerror}.")
     return sanitize(str(error) or type(error).__name__)

@@ -68,7 +68,7 @@ def report(
         bool, typer.Option("--open", help="Open the page in a browser.")
     ] = False,
 ) -> None:
-    """Write a self-contained HTML page about checkpoints, a run or a study."""
+    """Write an HTML page about checkpoints, a run or a study."""
     from rankwise.probes.probe_result import is_saved_probe
     from rankwise.reports.build import build_page
     from rankwise.reports.html import page_bytes
