@@ -1,6 +1,7 @@
-"""Runs the benchmarks and writes docs/benchmarks.md.
+"""Run the benchmarks and write docs/benchmarks.md.
 
-All of them, or those named, as in `python -m benchmarks lab step`: then the page keeps the rest.
+`python -m benchmarks` runs all of them; `python -m benchmarks lab step` runs these two and keeps the
+other sections of the page.
 """
 
 from __future__ import annotations
@@ -44,53 +45,51 @@ _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
 
 
 def main(names: list[str]) -> None:
-    """Measures, one benchmark after the other, and writes the page."""
+    """Run benchmarks one after the other and write the page."""
     known = {module.__name__.removeprefix("benchmarks."): module for _, module in _BENCHMARKS}
-    if unknown := set(names) - set(known):
-        sys.exit(
-            f"No benchmark is named {', '.join(unknown)}; expected some of {', '.join(known)}."
-        )
-    chosen = [known[name] for name in names] or list(known.values())
-    head, kept = _page() if names else (f"# Benchmarks\n\nMade by `make bench` {_machine()}", {})
-    parts = [head]
+    if unknown := sorted(set(names) - set(known)):
+        sys.exit(f"Expected names out of {', '.join(known)}; got {', '.join(unknown)}.")
+    selected = [known[name] for name in names] or list(known.values())
+    head, sections = _read_page() if names else (f"# Benchmarks\n\n{_describe_page()}", {})
     for title, module in _BENCHMARKS:
-        if module in chosen:
+        if module in selected:
             print(f"{title} …", file=sys.stderr, flush=True)
-            apart = f"\n\nMeasured apart from the rest {_where()}." if names else ""
             claim = (module.__doc__ or "").strip()
-            kept[title] = f"## {title}\n\n{claim}{apart}\n\n{module.run()}"
-            print(kept[title].splitlines()[-1], file=sys.stderr, flush=True)
-        parts += [kept[title]] if title in kept else []
-    _PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+            note = f"\n\nMeasured separately {_describe_machine()}." if names else ""
+            sections[title] = f"## {title}\n\n{claim}{note}\n\n{module.run()}"
+            print(sections[title].splitlines()[-1], file=sys.stderr, flush=True)
+    ordered = [sections[title] for title, _ in _BENCHMARKS if title in sections]
+    _PAGE.write_text("\n\n".join([head, *ordered]) + "\n", encoding="utf-8")
     print(f"Written: {_PAGE}")
 
 
-def _page() -> tuple[str, dict[str, str]]:
-    """The page as it is: what stands on top, and each benchmark's part by its title."""
-    head, *parts = _PAGE.read_text(encoding="utf-8").rstrip().split("\n\n## ")
-    return head, {part.splitlines()[0]: f"## {part}" for part in parts}
+def _read_page() -> tuple[str, dict[str, str]]:
+    """Return the head of the page, and its sections by title."""
+    head, *sections = _PAGE.read_text(encoding="utf-8").rstrip().split("\n\n## ")
+    return head, {section.splitlines()[0]: f"## {section}" for section in sections}
 
 
-def _machine() -> str:
+def _describe_page() -> str:
     peers = ", ".join(f"{name} {version(name)}" for name in ("rmsgd", "weightwatcher"))
     return (
-        f"{_where()}; {peers}. Contestants take turns in one process and each keeps its best "
-        "round, unless said otherwise; the machine is shared, so look at the ratios."
+        f"Written by `make bench` {_describe_machine()}; {peers}. Unless stated otherwise, "
+        "contestants take turns in one process and the best round of each counts. The machine is "
+        "shared, so compare the ratios."
     )
 
 
-def _where() -> str:
+def _describe_machine() -> str:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True
     ).stdout.strip()
     return (
         f"on {datetime.now(timezone.utc):%Y-%m-%d} at commit {commit or 'unknown'}: "
-        f"{_processor()}, {torch.get_num_threads()} cores, Python {platform.python_version()}, "
+        f"{_get_processor()}, {torch.get_num_threads()} cores, Python {platform.python_version()}, "
         f"torch {version('torch')}, numpy {version('numpy')}"
     )
 
 
-def _processor() -> str:
+def _get_processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

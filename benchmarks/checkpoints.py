@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import rankwise
-from benchmarks.timing import table
+from benchmarks.timing import format_table
 
 _CACHE = Path(".cache") / "checkpoints"
 _PAGE = Path("docs/checkpoints.md")
@@ -48,7 +48,7 @@ def main() -> None:
     """Download and probe the files and write the page."""
     heads = ("package", "file", "what", "probed", "other tensors", "coverage", "Q")
     rows = [_build_row(*entry) for entry in _FILES]
-    _PAGE.write_text(f"{_INTRODUCTION}\n{table(heads, rows)}\n", encoding="utf-8")
+    _PAGE.write_text(f"{_INTRODUCTION}\n{format_table(heads, rows)}\n", encoding="utf-8")
     print(f"Written: {_PAGE}")
 
 

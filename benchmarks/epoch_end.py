@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import rankwise
-from benchmarks.networks import NETWORKS, resnet
-from benchmarks.timing import best_of, table
+from benchmarks.networks import NETWORKS, build_resnet
+from benchmarks.timing import format_table, time_best
 
 _BATCHES = 390
 _IMAGES = 128
@@ -21,12 +21,12 @@ _IMAGES = 128
 def run() -> str:
     """The table."""
     heads = ("network", "layers", "`epoch_step()`", "a batch", "share of an epoch")
-    return table(heads, [_row(network) for network in NETWORKS])
+    return format_table(heads, [_row(network) for network in NETWORKS])
 
 
 def _row(network: str) -> tuple[str, ...]:
     torch.manual_seed(0)
-    model = resnet(network)
+    model = build_resnet(network)
     optimizer = rankwise.RMSGD(model.named_parameters())
     images, labels = torch.randn(_IMAGES, 3, 32, 32), torch.randint(10, (_IMAGES,))
 
@@ -41,7 +41,7 @@ def _row(network: str) -> tuple[str, ...]:
         optimizer.epoch_step()
 
     batch()
-    best = best_of({"batch": batch, "end": end}, rounds=3)
+    best = time_best({"batch": batch, "end": end}, rounds=3)
     share = best["end"] / (_BATCHES * best["batch"])
     return (
         network,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from benchmarks.timing import table
+from benchmarks.timing import format_table
 from rankwise import condition, stable_rank
 from rankwise.numerics.evbmf import evbmf
 from rankwise.numerics.spectrum import exact_spectrum, fast_spectrum
@@ -21,7 +21,7 @@ def run() -> str:
     """The table."""
     rows = [_row(edge) for edge in 10.0 ** np.arange(-1, -9, -1)]
     heads = ("noise edge / s₁", "rank differs", "worst relative error of d", "of s, κ (absolute)")
-    return table(heads, rows)
+    return format_table(heads, rows)
 
 
 def _row(edge: float) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.timing import best_of, table, threads
+from benchmarks.timing import format_table, limit_threads, time_best
 from rankwise.lab import Config, train
 from rankwise.lab.job import Job
 from rankwise.lab.live import Silent
@@ -56,12 +56,12 @@ def run() -> str:
     return "\n\n".join(
         (
             f"{data}:",
-            table((*heads, *against), speeds),
+            format_table((*heads, *against), speeds),
             f"The parts of an epoch of {_BATCHES} batches and {_TESTS:,} test images, from those "
             "that were run:",
-            table((*heads, "data", "step", "probe", "eval", "save"), parts),
+            format_table((*heads, "data", "step", "probe", "eval", "save"), parts),
             "Why channels last is the default: a step in either layout.",
-            table(layout_heads, layouts),
+            format_table(layout_heads, layouts),
         )
     )
 
@@ -150,7 +150,7 @@ def _raced(root: Path, out: str, count: int, **options: Any) -> _Race:  # noqa: 
         out=out,
         **options,
     )
-    with threads(count):
+    with limit_threads(count):
         train(config, watch=race)
     return race
 
@@ -188,8 +188,8 @@ def _layout(network: str, images: int, count: int) -> tuple[str, ...]:
         model = model.to(memory_format=layout)  # type: ignore[call-overload]
         batch = inputs.contiguous(memory_format=layout)
         contestants[str(layout)] = partial(_stepper(model, lr=0.1), batch, targets)
-    with threads(count):
-        last, plain = best_of(contestants, rounds=4).values()
+    with limit_threads(count):
+        last, plain = time_best(contestants, rounds=4).values()
     figures = (f"{last:.2f} s", f"{plain:.2f} s", f"{plain / last:.2f}")
     return (network, str(images), str(count), *figures)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.timing import table
+from benchmarks.timing import format_table
 
 _SETUP = """
 import contextlib, io, json, logging, time, warnings
@@ -54,7 +54,7 @@ def run() -> str:
         (name, f"{seconds:.1f} s", f"{seconds / ours:.1f}×", f"{extra:.0f} MB")
         for name, (seconds, extra) in measured.items()
     ]
-    return table(("11008 × 4096, one thread", "time", "of rankwise's", "extra memory"), rows)
+    return format_table(("11008 × 4096, one thread", "time", "of rankwise's", "extra memory"), rows)
 
 
 def _measure(code: str) -> tuple[float, float]:

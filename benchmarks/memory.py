@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.timing import table
+from benchmarks.timing import format_table
 
 _SCRIPT = """
 import json, sys, threading, torch, rankwise
@@ -54,7 +54,7 @@ def run() -> str:
                 figures = (f"{size:.0f} MB", f"{extra:.0f} MB", f"{bound:.0f} MB")
                 rows.append((f"{name}, .{suffix}", *figures))
                 path.unlink()
-    return table(("file", "size", "peak of extra memory", "bound"), rows)
+    return format_table(("file", "size", "peak of extra memory", "bound"), rows)
 
 
 def _peak(path: Path) -> float:

@@ -1,4 +1,4 @@
-"""The lab's ResNets: as modules, as parameters, as weights of the same shapes with structure."""
+"""ResNets of the lab: as modules, as parameters, as random weights of their shapes."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from rankwise.lab.networks import NetworkSpec, build_network
 NETWORKS = ("ResNet18", "ResNet50", "ResNet101")
 
 
-def resnet(network: str) -> nn.Module:
-    """A ResNet for images of 32 × 32 and 10 classes."""
+def build_resnet(network: str) -> nn.Module:
+    """Build a ResNet for images of 32 × 32 and 10 classes."""
     return build_network(network.lower(), NetworkSpec(classes=10))
 
 
-def parameters(network: str) -> list[nn.Parameter]:
-    """All parameters of a ResNet for images of 224 × 224 and 1000 classes."""
-    return list(_large(network).parameters())
+def make_parameters(network: str) -> list[nn.Parameter]:
+    """Return all parameters of a ResNet for images of 224 × 224 and 1000 classes."""
+    return list(_build_large(network).parameters())
 
 
-def weights(network: str) -> dict[str, Tensor]:
-    """Random weights of unit scale with a low-rank part, so that there is something to find.
+def make_weights(network: str) -> dict[str, Tensor]:
+    """Return random weights of unit scale with a low-rank part.
 
     They have the shapes of the convolutions of a ResNet for images of 224 × 224.
     """
     with torch.device("meta"):
-        convolutions = [m.weight for m in _large(network).modules() if isinstance(m, nn.Conv2d)]
+        convolutions = [
+            m.weight for m in _build_large(network).modules() if isinstance(m, nn.Conv2d)
+        ]
     torch.manual_seed(0)
-    return {f"conv{i}.weight": _weight(w.shape) for i, w in enumerate(convolutions)}
+    return {f"conv{i}.weight": _make_weight(w.shape) for i, w in enumerate(convolutions)}
 
 
-def _large(network: str) -> nn.Module:
+def _build_large(network: str) -> nn.Module:
     return build_network(f"{network.lower()}-imagenet", NetworkSpec(classes=1000, size=224))
 
 
-def _weight(shape: torch.Size) -> Tensor:
+def _make_weight(shape: torch.Size) -> Tensor:
     rank = max(1, min(shape[:2]) // 8)
     out, into, space = (torch.randn(side, rank) for side in (*shape[:2], shape[2] * shape[3]))
     structure = torch.einsum("or,ir,kr->oik", out, into, space).reshape(shape)

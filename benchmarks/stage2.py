@@ -14,8 +14,8 @@ from rmsgd.metrics import Metrics
 from torch import Tensor, nn
 
 import rankwise
-from benchmarks.networks import weights
-from benchmarks.timing import best_of, table, threads
+from benchmarks.networks import make_weights
+from benchmarks.timing import format_table, limit_threads, time_best
 from rankwise.numerics.unfold import plan_unfoldings, unfold
 
 
@@ -24,19 +24,19 @@ def run() -> str:
     rows = []
     for network in ("ResNet18", "ResNet50", "ResNet101"):
         for count in dict.fromkeys((1, torch.get_num_threads())):
-            with threads(count):
+            with limit_threads(count):
                 rows.append(_row(network, count))
     heads = ("network", "threads", "rankwise", "released rmsgd", "ratio", "floor", "of the floor")
-    return table(heads, rows)
+    return format_table(heads, rows)
 
 
 def _row(network: str, count: int) -> tuple[str, ...]:
-    named = weights(network)
+    named = make_weights(network)
     parameters = [nn.Parameter(weight) for weight in named.values()]
     matrices = [
         _matrix(weight, u.axis) for weight in named.values() for u in plan_unfoldings(weight.shape)
     ]
-    best = best_of(
+    best = time_best(
         {
             "ours": lambda: rankwise.probe(named),
             "theirs": Metrics(parameters),
@@ -64,7 +64,7 @@ def _matrix(weight: Tensor, axis: int) -> np.ndarray[tuple[int, ...], np.dtype[n
 
 
 def _floor(matrices: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> float:
-    with threads(1):
+    with limit_threads(1):
         return math.fsum(float(np.linalg.eigvalsh(m @ m.T)[-1]) for m in matrices)
 
 

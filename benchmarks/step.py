@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import rankwise
-from benchmarks.networks import NETWORKS, parameters
-from benchmarks.timing import best_of, table, threads
+from benchmarks.networks import NETWORKS, make_parameters
+from benchmarks.timing import format_table, limit_threads, time_best
 
 _PLACEMENTS = 5
 _ROUNDS = 15
@@ -30,10 +30,10 @@ def run() -> str:
     for network in NETWORKS:
         for count in (1, torch.get_num_threads()):
             for decay in (0.0, 5e-4):
-                with threads(count):
+                with limit_threads(count):
                     rows.append((network, str(count), f"{decay:g}", *_row(network, decay)))
     heads = ("network", "threads", "weight decay", "RMSGD", "of SGD's fused", "of its default")
-    return table((*heads, "state"), rows)
+    return format_table((*heads, "state"), rows)
 
 
 def _row(network: str, decay: float) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def _row(network: str, decay: float) -> tuple[str, ...]:
         }
         for optimizer in contestants.values():
             optimizer.step()
-        best = best_of({name: o.step for name, o in contestants.items()}, _ROUNDS)
+        best = time_best({name: o.step for name, o in contestants.items()}, _ROUNDS)
         times.append(best["ours"])
         of_fused.append(best["ours"] / best["fused"])
         of_default.append(best["ours"] / best["default"])
@@ -58,7 +58,7 @@ def _row(network: str, decay: float) -> tuple[str, ...]:
 def _made(
     kind: Callable[..., Any], network: str, decay: float, **options: bool
 ) -> torch.optim.Optimizer:
-    params = parameters(network)
+    params = make_parameters(network)
     for param in params:
         param.grad = torch.randn_like(param) * 1e-3
     optimizer: torch.optim.Optimizer = kind(

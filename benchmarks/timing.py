@@ -1,4 +1,4 @@
-"""Side by side: the contestants take turns, and each keeps its best round."""
+"""Timing: contestants take turns, and the best round of each counts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 
-def best_of(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The best seconds of each, in interleaved rounds, so that a noisy moment hits all alike."""
+def time_best(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the best seconds of each, in interleaved rounds, so that noise affects all alike."""
     best = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):
         for name, run in contestants.items():
@@ -22,8 +22,8 @@ def best_of(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dic
 
 
 @contextlib.contextmanager
-def threads(count: int) -> Iterator[None]:
-    """All libraries on `count` threads: torch's, numpy's and scipy's."""
+def limit_threads(count: int) -> Iterator[None]:
+    """Limit torch, numpy and scipy to `count` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -33,7 +33,7 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table."""
+def format_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

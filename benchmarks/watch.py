@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.timing import table
+from benchmarks.timing import format_table
 from rankwise.lab import Config
 from rankwise.lab.records import RunFolder
 
@@ -55,7 +55,7 @@ def run() -> str:
     figures = [("peak of the server's memory", *(f"{peak:.0f} MB" for peak in memory))]
     if not memory:
         return f"{painted}\n\nMemory was not measured: this system does not tell a process's peak."
-    return f"{painted}\n\n{table(heads, figures)}"
+    return f"{painted}\n\n{format_table(heads, figures)}"
 
 
 def _make_runs(folder: Path) -> list[str]:
@@ -129,7 +129,7 @@ def _painted(server: _Server, names: list[str]) -> str:
             figures = [statistics.median(column) for column in zip(*visits, strict=True)]
             rows.append((title, *(f"{seconds:.2f} s" for seconds in figures)))
         browser.close()
-    return table(("page", "server's answer", "first paint", "all drawn"), rows)
+    return format_table(("page", "server's answer", "first paint", "all drawn"), rows)
 
 
 def _visit(browser: Any, address: str) -> tuple[float, float, float]:  # noqa: ANN401

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import rankwise
 from benchmarks.checkpoints import download_checkpoint
-from benchmarks.timing import best_of, table, threads
+from benchmarks.timing import format_table, limit_threads, time_best
 
 
 def run() -> str:
@@ -28,15 +28,15 @@ def run() -> str:
     except FileNotFoundError as error:
         return f"Not measured here: {error}."
     model = _build_module({name: w for name, w in load_file(path).items() if w.is_floating_point()})
-    with threads(1), silence():
-        plain = best_of(
+    with limit_threads(1), silence():
+        plain = time_best(
             {
                 "ours": lambda: rankwise.probe(path),
                 "analyze()": lambda: _analyze(model),
             },
             rounds=3,
         )
-        full = best_of({"full": lambda: _analyze(model, randomize=True, mp_fit=True)}, rounds=1)
+        full = time_best({"full": lambda: _analyze(model, randomize=True, mp_fit=True)}, rounds=1)
         covered = len(_analyze(model))
     ours = plain["ours"]
     probe = rankwise.probe(path)
@@ -55,7 +55,7 @@ def run() -> str:
             str(covered),
         ),
     ]
-    return table(("MiniLM-L6, one thread", "time", "slower than rankwise", "layers"), rows)
+    return format_table(("MiniLM-L6, one thread", "time", "slower than rankwise", "layers"), rows)
 
 
 def _build_module(state: dict[str, Tensor]) -> nn.Module:
