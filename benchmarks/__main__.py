@@ -1,7 +1,7 @@
 """Run the benchmarks and write docs/benchmarks.md.
 
-`python -m benchmarks` runs all of them; `python -m benchmarks lab step` runs these two and keeps the
-other sections of the page.
+`python -m benchmarks` runs all; `python -m benchmarks lab step` runs two and keeps the other
+sections of the page.
 """
 
 from __future__ import annotations
