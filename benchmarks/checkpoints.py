@@ -62,7 +62,7 @@ def _build_row(package: str, pattern: str, what: str) -> tuple[str, ...]:
     except rankwise.RankwiseError as error:
         return package, name, what, str(error).removeprefix(f"{path}: "), "", "", ""
     probed = Counter(layer.kind for layer in probe.probed)
-    others = Counter(layer.status.value for layer in probe.layers if not layer.probed)
+    others = Counter(layer.status.value for layer in probe.layers if not layer.is_probed)
     return (
         package,
         name,

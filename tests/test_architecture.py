@@ -111,6 +111,19 @@ def test_exported_names():
     assert set(rankwise.__all__) <= set(dir(rankwise))
 
 
+def test_type_checkers_see_the_exported_names():
+    tree = ast.parse(Path(rankwise.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        (node.module, alias.asname)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    names = set(rankwise.__all__) - {"__version__"}
+    assert seen == {(getattr(rankwise, name).__module__, name) for name in names}
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'probes_of'"):
         rankwise.probes_of  # noqa: B018

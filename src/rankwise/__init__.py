@@ -9,132 +9,80 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rankwise.api import probe
-    from rankwise.errors import (
-        ArgumentError,
-        CheckpointError,
-        DistributedError,
-        MissingExtraError,
-        NotFiniteError,
-        ProbeMismatchError,
-        RankwiseError,
-        TargetError,
-        UnknownLayerError,
-        UnsafeFileError,
-    )
-    from rankwise.numerics.evbmf import LowRank, evbmf, low_rank
-    from rankwise.numerics.metrics import (
-        condition,
-        effective_rank,
-        network_quality,
-        quality,
-        stable_rank,
-        theorem_rate_bound,
-    )
-    from rankwise.numerics.spectrum import singular_values
-    from rankwise.numerics.unfold import Unfolding, kind_of, plan_unfoldings, unfold
-    from rankwise.optim.param_groups import layer_groups
-    from rankwise.optim.rates import beta_for
-    from rankwise.optim.rmsgd import RMSGD
-    from rankwise.optim.stable_rank_lr import StableRankLR
-    from rankwise.probes.changes import LayerChange
-    from rankwise.probes.diff import ProbeDiff
-    from rankwise.probes.explain import explain
-    from rankwise.probes.measure import Progress
-    from rankwise.probes.probe_result import Probe
-    from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics
-    from rankwise.probes.tensor import Status
-
-__all__ = [  # noqa: RUF022 - RMSGD is no constant
-    "ArgumentError",
-    "CheckpointError",
-    "DistributedError",
-    "LayerChange",
-    "LayerMetrics",
-    "LayerSpectrum",
-    "LowRank",
-    "MissingExtraError",
-    "ModeMetrics",
-    "NotFiniteError",
-    "Probe",
-    "ProbeDiff",
-    "ProbeMismatchError",
-    "Progress",
-    "RMSGD",
-    "RankwiseError",
-    "StableRankLR",
-    "Status",
-    "TargetError",
-    "Unfolding",
-    "UnknownLayerError",
-    "UnsafeFileError",
-    "__version__",
-    "beta_for",
-    "condition",
-    "effective_rank",
-    "evbmf",
-    "explain",
-    "kind_of",
-    "layer_groups",
-    "low_rank",
-    "network_quality",
-    "plan_unfoldings",
-    "probe",
-    "quality",
-    "singular_values",
-    "stable_rank",
-    "theorem_rate_bound",
-    "unfold",
-]
+if TYPE_CHECKING:  # for type checkers; a test compares these names with the table below
+    from rankwise.api import probe as probe
+    from rankwise.errors import ArgumentError as ArgumentError
+    from rankwise.errors import CheckpointError as CheckpointError
+    from rankwise.errors import DistributedError as DistributedError
+    from rankwise.errors import MissingExtraError as MissingExtraError
+    from rankwise.errors import NotFiniteError as NotFiniteError
+    from rankwise.errors import ProbeMismatchError as ProbeMismatchError
+    from rankwise.errors import RankwiseError as RankwiseError
+    from rankwise.errors import TargetError as TargetError
+    from rankwise.errors import UnknownLayerError as UnknownLayerError
+    from rankwise.errors import UnsafeFileError as UnsafeFileError
+    from rankwise.numerics.evbmf import LowRank as LowRank
+    from rankwise.numerics.evbmf import evbmf as evbmf
+    from rankwise.numerics.evbmf import low_rank as low_rank
+    from rankwise.numerics.metrics import condition as condition
+    from rankwise.numerics.metrics import effective_rank as effective_rank
+    from rankwise.numerics.metrics import network_quality as network_quality
+    from rankwise.numerics.metrics import quality as quality
+    from rankwise.numerics.metrics import stable_rank as stable_rank
+    from rankwise.numerics.metrics import theorem_rate_bound as theorem_rate_bound
+    from rankwise.numerics.spectrum import singular_values as singular_values
+    from rankwise.numerics.unfold import Unfolding as Unfolding
+    from rankwise.numerics.unfold import kind_of as kind_of
+    from rankwise.numerics.unfold import plan_unfoldings as plan_unfoldings
+    from rankwise.numerics.unfold import unfold as unfold
+    from rankwise.optim.param_groups import layer_groups as layer_groups
+    from rankwise.optim.rates import beta_for as beta_for
+    from rankwise.optim.rmsgd import RMSGD as RMSGD
+    from rankwise.optim.stable_rank_lr import StableRankLR as StableRankLR
+    from rankwise.probes.diff import LayerChange as LayerChange
+    from rankwise.probes.diff import ProbeDiff as ProbeDiff
+    from rankwise.probes.explain import explain as explain
+    from rankwise.probes.layer_metrics import LayerMetrics as LayerMetrics
+    from rankwise.probes.layer_metrics import LayerSpectrum as LayerSpectrum
+    from rankwise.probes.layer_metrics import ModeMetrics as ModeMetrics
+    from rankwise.probes.measure import Progress as Progress
+    from rankwise.probes.results import Probe as Probe
+    from rankwise.probes.tensor import Status as Status
 
 __version__ = "0.1.0"
 
-# Where each public name is defined.
-_MODULES = {
-    "api": ("probe",),
+_PUBLIC_NAMES = {
+    "api": "probe",
     "errors": (
-        "ArgumentError",
-        "CheckpointError",
-        "DistributedError",
-        "MissingExtraError",
-        "NotFiniteError",
-        "ProbeMismatchError",
-        "RankwiseError",
-        "TargetError",
-        "UnknownLayerError",
-        "UnsafeFileError",
+        "ArgumentError CheckpointError DistributedError MissingExtraError NotFiniteError "
+        "ProbeMismatchError RankwiseError TargetError UnknownLayerError UnsafeFileError"
     ),
-    "numerics.evbmf": ("LowRank", "evbmf", "low_rank"),
+    "numerics.evbmf": "LowRank evbmf low_rank",
     "numerics.metrics": (
-        "condition",
-        "effective_rank",
-        "network_quality",
-        "quality",
-        "stable_rank",
-        "theorem_rate_bound",
+        "condition effective_rank network_quality quality stable_rank theorem_rate_bound"
     ),
-    "numerics.spectrum": ("singular_values",),
-    "numerics.unfold": ("Unfolding", "kind_of", "plan_unfoldings", "unfold"),
-    "optim.param_groups": ("layer_groups",),
-    "optim.rates": ("beta_for",),
-    "optim.rmsgd": ("RMSGD",),
-    "optim.stable_rank_lr": ("StableRankLR",),
-    "probes.changes": ("LayerChange",),
-    "probes.diff": ("ProbeDiff",),
-    "probes.explain": ("explain",),
-    "probes.probe_result": ("Probe",),
-    "probes.measure": ("Progress",),
-    "probes.results": ("LayerMetrics", "LayerSpectrum", "ModeMetrics"),
-    "probes.tensor": ("Status",),
+    "numerics.spectrum": "singular_values",
+    "numerics.unfold": "Unfolding kind_of plan_unfoldings unfold",
+    "optim.param_groups": "layer_groups",
+    "optim.rates": "beta_for",
+    "optim.rmsgd": "RMSGD",
+    "optim.stable_rank_lr": "StableRankLR",
+    "probes.diff": "LayerChange ProbeDiff",
+    "probes.explain": "explain",
+    "probes.layer_metrics": "LayerMetrics LayerSpectrum ModeMetrics",
+    "probes.measure": "Progress",
+    "probes.results": "Probe",
+    "probes.tensor": "Status",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names.split()}
+
+__all__ = sorted(["__version__", *_MODULE_OF])  # noqa: PLE0605 - the table is the only list
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'rankwise' has no attribute {name!r}")
-    value = getattr(import_module(f"rankwise.{_HOME[name]}"), name)
+    value = getattr(import_module(f"rankwise.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -18,8 +18,8 @@ from rankwise.checkpoints.nested import select_weights
 from rankwise.errors import ArgumentError, TargetError
 from rankwise.numerics.unfold import Modes, check_modes
 from rankwise.probes.measure import Progress, measure_weights
-from rankwise.probes.probe_result import Probe
 from rankwise.probes.reparametrized import combine_parts, mark_ties, split_stacks, strip_wrappers
+from rankwise.probes.results import Probe
 from rankwise.probes.sources import describe_module, describe_tensor
 from rankwise.probes.tensor import Status, Weight, Weights, list_globs
 

@@ -10,7 +10,7 @@ from rankwise.cli.diff import DIFF_EXAMPLES
 from rankwise.cli.exit_codes import run_command
 from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES
 from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES
-from rankwise.probes.probe_result import is_saved_probe
+from rankwise.probes.results import is_saved_probe
 
 
 def python(*arguments, **options):

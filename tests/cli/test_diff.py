@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rankwise.api import probe
-from rankwise.probes.show.changes import DIFF_SORTS
+from rankwise.probes.diff_text import CHANGE_SORT_KEYS
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_json_to_stdout(run, checkpoint, later):
 
 def test_help_names_everything_to_sort_by(run):
     words = set(run("diff", "--help").stdout.replace(",", " ").split())
-    assert set(DIFF_SORTS) <= words
+    assert set(CHANGE_SORT_KEYS) <= words
 
 
 def test_nothing_in_common(run, checkpoint, tmp_path):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rankwise._text import display_width
-from rankwise.probes.show.table import SORTS
+from rankwise.probes.text import LAYER_SORT_KEYS
 
 EVERY = 7
 
@@ -99,7 +99,7 @@ def test_saved_probe_cannot_be_probed_otherwise(run, saved):
 
 def test_help_names_everything_to_sort_by(run):
     words = set(run("probe", "--help").stdout.replace(",", " ").split())
-    assert set(SORTS) <= words
+    assert set(LAYER_SORT_KEYS) <= words
 
 
 def test_sort_reverse_and_top(run, checkpoint):

@@ -7,9 +7,9 @@ import pytest
 
 from rankwise._text import display_width
 from rankwise.errors import MissingExtraError, ProbeMismatchError
-from rankwise.probes.diff import LayerChange, compare
-from rankwise.probes.results import LayerMetrics, ModeMetrics
-from rankwise.probes.show.changes import change_lines
+from rankwise.probes.diff import LayerChange, align_names, compare_layers
+from rankwise.probes.diff_text import align_changes
+from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
 from rankwise.probes.tensor import Status
 
 
@@ -58,7 +58,7 @@ def test_change_is_none_without_figures():
 
 
 def test_nothing_vanishes():
-    diff = compare(BEFORE, AFTER)
+    diff = compare_layers(BEFORE, AFTER)
     assert [change.name for change in diff.changes] == ["a", "b", "a.bias"]
     assert [layer.name for layer in diff.added] == ["new"]
     assert [layer.name for layer in diff.removed] == ["old"]
@@ -66,7 +66,7 @@ def test_nothing_vanishes():
 
 
 def test_table_shows_what_changed_and_says_the_rest():
-    table = compare(BEFORE, AFTER).table()
+    table = compare_layers(BEFORE, AFTER).table()
     head, row, *words = table.splitlines()
     assert head.split() == ["layer", "rank", "Δs", "Δκ", "Δq", "q"]
     assert row.split() == ["a", "4", "→", "6", "+0.2500", "-0.1000", "+0.4400", "0.900"]
@@ -76,12 +76,12 @@ def test_table_shows_what_changed_and_says_the_rest():
 
 
 def test_same_probe_twice():
-    diff = compare(BEFORE, BEFORE)
+    diff = compare_layers(BEFORE, BEFORE)
     assert str(diff) == "No layer changed: the 3 that both have are the same."
 
 
 def test_prefix_is_seen_through_and_said():
-    diff = compare(BEFORE, [replace(layer, name="net." + layer.name) for layer in BEFORE])
+    diff = compare_layers(BEFORE, [replace(layer, name="net." + layer.name) for layer in BEFORE])
     assert diff.renamed_prefix == "+net."
     assert not diff.added
     assert not diff.removed
@@ -90,32 +90,32 @@ def test_prefix_is_seen_through_and_said():
 
 def test_no_layer_in_common():
     with pytest.raises(ProbeMismatchError, match="no layer in common"):
-        compare([probed("a")], [probed("b")])
+        compare_layers([probed("a")], [probed("b")])
     with pytest.raises(ProbeMismatchError, match=r"prefixes 'x\.', 'y\.'"):
-        compare([probed("a")], [probed("x.a"), probed("y.a")])
+        compare_layers([probed("a")], [probed("x.a"), probed("y.a")])
 
 
 def test_shape_change_is_shown():
-    diff = compare([probed("fc", shape=(8, 9))], [probed("fc", shape=(100, 9))])
-    assert diff.changes[0].reshaped
+    diff = compare_layers([probed("fc", shape=(8, 9))], [probed("fc", shape=(100, 9))])
+    assert diff.changes[0].is_reshaped
     assert "fc: 8×9 → 100×9 (another shape)." in str(diff)
 
 
 def test_layer_that_broke_is_first_and_in_the_table():
     after = [AFTER[0], skipped("b", Status.NOT_FINITE, "3 of 72 values are NaN")]
-    diff = compare(BEFORE[:2], after)
+    diff = compare_layers(BEFORE[:2], after)
     table, _, words = diff.table(width=200).partition("\n\n")
     assert words.splitlines()[0] == (
         "Warning: b was probed and is not finite (3 of 72 values are NaN)."
     )
     assert "4 → –" in table
-    assert compare(after, BEFORE[:2]).table().count("b was not finite and is probed.") == 1
+    assert compare_layers(after, BEFORE[:2]).table().count("b was not finite and is probed.") == 1
 
 
 def test_broken_layers_come_before_other_changes_of_status():
     before = [probed("a"), probed("b"), probed("c")]
     after = [skipped("a", Status.FILTERED), skipped("b", Status.NOT_FINITE), probed("c")]
-    words = str(compare(before, after)).partition("\n\n")[2].splitlines()
+    words = str(compare_layers(before, after)).partition("\n\n")[2].splitlines()
     assert words[:2] == [
         "Warning: b was probed and is not finite.",
         "a was probed and is filtered.",
@@ -123,8 +123,8 @@ def test_broken_layers_come_before_other_changes_of_status():
 
 
 def test_a_fall_of_condition_is_for_the_better():
-    diff = compare([probed("a")], [probed("a", condition=0.4, s=0.5, q=0.1)])
-    styles = {cell.text: cell.style for cell in change_lines(diff)[1]}
+    diff = compare_layers([probed("a")], [probed("a", condition=0.4, s=0.5, q=0.1)])
+    styles = {cell.text: cell.style for cell in align_changes(diff)[1]}
     assert styles["-0.1000"] == "good"
     assert styles["+0.2500"] == "good"
     assert styles["-0.3600"] == "bad"
@@ -136,29 +136,31 @@ def test_a_fall_of_condition_is_for_the_better():
 def test_sort_by_change(sort, order):
     before = [probed(name, q=0.5) for name in "xyz"]
     after = [probed("x", q=0.9), probed("y", q=0.1), probed("z", q=0.6)]
-    rows = compare(before, after).table(sort=sort).splitlines()[1:4]
+    rows = compare_layers(before, after).table(sort=sort).splitlines()[1:4]
     assert "".join(row[0] for row in rows) == order
 
 
 def test_top_and_unknown_sort():
-    diff = compare([probed("x"), probed("y")], [probed("x", q=1.0), probed("y", q=1.0)])
+    diff = compare_layers([probed("x"), probed("y")], [probed("x", q=1.0), probed("y", q=1.0)])
     assert "… 1 more layer" in diff.table(top=1).splitlines()
     with pytest.raises(ValueError, match="condition, name, quality, rank, stable_rank"):
         diff.table(sort="noise")
     with pytest.raises(ValueError, match="top"):
-        compare(BEFORE, BEFORE).table(top=0)
+        compare_layers(BEFORE, BEFORE).table(top=0)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_table_fits(width):
     name = "encoder.層." * 20
-    diff = compare([probed(name), skipped("\x1b[31m")], [probed(name, q=1.0), probed("\x1b[31m")])
+    diff = compare_layers(
+        [probed(name), skipped("\x1b[31m")], [probed(name, q=1.0), probed("\x1b[31m")]
+    )
     assert max(map(display_width, diff.table(width=width).splitlines())) <= width
     assert "\x1b" not in diff.table(width=width)
 
 
 def test_json_holds_changes_and_both_sides():
-    document = json.loads(compare(BEFORE, AFTER).to_json())
+    document = json.loads(compare_layers(BEFORE, AFTER).to_json())
     first = document["changes"][0]
     assert (first["quality"], first["quality_before"], first["quality_after"]) == (
         pytest.approx(0.44),
@@ -172,7 +174,7 @@ def test_json_holds_changes_and_both_sides():
 
 def test_frame():
     pytest.importorskip("pandas")
-    frame = compare(BEFORE, AFTER).to_frame()
+    frame = compare_layers(BEFORE, AFTER).to_frame()
     assert list(frame["name"]) == ["a", "b", "a.bias"]
     assert frame["rank"][0] == 2
 
@@ -180,14 +182,90 @@ def test_frame():
 def test_frame_without_pandas(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"rankwise\[frame\]"):
-        compare(BEFORE, AFTER).to_frame()
+        compare_layers(BEFORE, AFTER).to_frame()
 
 
 def test_html_is_escaped():
     name = "<script>x"
-    document = compare([probed(name)], [probed(name, q=1.0)])._repr_html_()
+    document = compare_layers([probed(name)], [probed(name, q=1.0)])._repr_html_()
     assert "<script" not in document
     assert "&lt;script&gt;x" in document
     assert "<th>Δq</th>" in document
     assert "Quality q rose in 1 layer" in document
-    assert "<table" not in compare(BEFORE, BEFORE)._repr_html_()
+    assert "<table" not in compare_layers(BEFORE, BEFORE)._repr_html_()
+
+
+NET = ["conv1.weight", "layer1.0.conv.weight", "layer1.1.conv.weight", "fc.weight"]
+
+
+def prefixed(prefix, names=NET):
+    return [prefix + name for name in names]
+
+
+def paired(before, after):
+    found = align_names(before, after)
+    return found.prefix, [(before[i], after[j]) for i, j in found.pairs]
+
+
+def test_equal_names_need_no_prefix():
+    assert paired(NET, NET[::-1]) == ("", [(name, name) for name in NET[::-1]])
+
+
+@pytest.mark.parametrize("prefix", ["model.", "module.", "model.backbone.", "a.b.c.d."])
+def test_prefix_on_either_side(prefix):
+    assert paired(NET, prefixed(prefix)) == ("+" + prefix, [(n, prefix + n) for n in NET])
+    assert paired(prefixed(prefix), NET) == ("-" + prefix, [(prefix + n, n) for n in NET])
+
+
+def test_prefix_with_new_head_and_without_old():
+    after = [*prefixed("backbone.", NET[:3]), "head.weight"]
+    prefix, pairs = paired(NET, after)
+    assert prefix == "+backbone."
+    assert [b for b, _ in pairs] == NET[:3]
+
+
+def test_exact_names_win_where_most_match():
+    after = [*NET, "model.conv1.weight"]
+    assert paired(NET, after) == ("", [(name, name) for name in NET])
+
+
+def test_two_models_of_one_build_are_not_guessed_between():
+    found = align_names(NET, [*prefixed("student."), *prefixed("teacher.")])
+    assert found.pairs == ()
+    assert found.candidates == ("+student.", "+teacher.")
+
+
+def test_a_near_tie_is_not_guessed_either():
+    found = align_names(NET, [*prefixed("encoder."), *prefixed("decoder.", NET[1:])])
+    assert found.pairs == ()
+    assert found.candidates == ("+decoder.", "+encoder.")
+
+
+def test_a_chance_match_does_not_hide_a_clear_prefix():
+    assert align_names(NET, [*prefixed("encoder."), "decoder.fc.weight"]).prefix == "+encoder."
+
+
+def test_ambiguity_keeps_the_exact_pairs():
+    after = ["fc.weight", *prefixed("a.", NET[:3]), *prefixed("b.", NET[:3])]
+    assert paired(NET, after) == ("", [("fc.weight", "fc.weight")])
+
+
+def test_few_chance_matches_are_no_prefix():
+    before = [f"blocks.{i}.weight" for i in range(10)] + ["proj"]
+    assert align_names(before, ["head.proj", "x", "y", "z"]).prefix == ""
+
+
+def test_prefix_is_cut_at_a_dot_only():
+    assert align_names(["conv.weight"], ["myconv.weight"]).pairs == ()
+
+
+def test_no_index_is_used_twice():
+    found = align_names(["w", "w"], ["w", "w", "w"])
+    left, right = zip(*found.pairs, strict=True)
+    assert len(set(left)) == len(left)
+    assert len(set(right)) == len(right)
+
+
+def test_nothing_with_nothing():
+    assert align_names([], []).pairs == ()
+    assert align_names([], NET).pairs == ()

@@ -4,7 +4,7 @@ import pytest
 
 from rankwise._text import display_width
 from rankwise.probes.explain import EXPLANATIONS, explain
-from rankwise.probes.results import LayerMetrics
+from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.tensor import Status
 
 METRICS = [

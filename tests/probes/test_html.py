@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwise.probes.results import LayerMetrics, ModeMetrics
-from rankwise.probes.show.html import layers_html
+from rankwise.probes.html import format_probe_html
+from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
 from rankwise.probes.tensor import Status
 
 VOID = {"br", "hr", "img"}
@@ -49,7 +49,7 @@ class Checker(HTMLParser):
 
 
 def render(layers, **options):
-    return layers_html(layers, **{"quality": 0.5, "coverage": 0.9} | options)
+    return format_probe_html(layers, **{"quality": 0.5, "coverage": 0.9} | options)
 
 
 def test_has_table_summary_skipped_and_notes():

@@ -21,7 +21,7 @@ from rankwise.cli.probe import ProbeOptions, Top, load_probe
 from rankwise.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from rankwise.probes.probe_result import Probe
+    from rankwise.probes.results import Probe
 
 __all__ = ["DIFF_EXAMPLES", "diff"]
 
@@ -50,10 +50,10 @@ def diff(
     top: Top = None,
 ) -> None:
     """Show how rank, s, κ and q of every layer changed from A to B."""
-    from rankwise.probes.show.changes import DIFF_SORTS, change_lines, format_verdict
-    from rankwise.probes.show.table import check_view
+    from rankwise.probes.diff_text import CHANGE_SORT_KEYS, align_changes, format_changes
+    from rankwise.probes.text import check_sort
 
-    check_view(DIFF_SORTS, sort, top)
+    check_sort(CHANGE_SORT_KEYS, sort, top)
     check_outputs([json] if json is not None else [], [before, after])
     first, second = _load_pair(before, after)
     changes = first.diff(second)
@@ -63,14 +63,14 @@ def diff(
         return
     console = make_console()
     width = get_table_width(console)
-    print_lines(console, change_lines(changes, sort=sort, top=top, width=width))
+    print_lines(console, align_changes(changes, sort=sort, top=top, width=width))
     quality = wrap(_format_quality(first, second), width)
-    print_text(console, f"{format_verdict(changes, width=width)}\n{quality}")
+    print_text(console, f"{format_changes(changes, width=width)}\n{quality}")
 
 
 def _load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
     """Load two probes; a checkpoint beside a saved probe is probed with the same exponent."""
-    from rankwise.probes.probe_result import is_saved_probe
+    from rankwise.probes.results import is_saved_probe
 
     paths = (before, after)
     saved = {path: load_probe(path, ProbeOptions()) for path in paths if is_saved_probe(path)}

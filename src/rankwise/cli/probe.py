@@ -28,8 +28,8 @@ from rankwise.cli.progress import ProgressBar
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
-    from rankwise.probes.probe_result import Probe
-    from rankwise.probes.results import LayerMetrics
+    from rankwise.probes.layer_metrics import LayerMetrics
+    from rankwise.probes.results import Probe
 
 __all__ = [
     "EXPLAIN_EXAMPLES",
@@ -107,7 +107,7 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
         ArgumentError: If options for probing are given with a saved probe.
     """
     from rankwise.api import probe as probe_weights
-    from rankwise.probes.probe_result import Probe, is_saved_probe
+    from rankwise.probes.results import Probe, is_saved_probe
 
     if is_saved_probe(path):
         if given := options.list_given():
@@ -175,9 +175,9 @@ def probe(
     ] = False,
 ) -> None:
     """Show the metrics of every layer of a checkpoint."""
-    from rankwise.probes.show.table import SORTS, check_view
+    from rankwise.probes.text import LAYER_SORT_KEYS, check_sort
 
-    check_view(SORTS, sort, top)
+    check_sort(LAYER_SORT_KEYS, sort, top)
     if fail_under is not None and not 0 <= fail_under <= math.pi / 2:
         raise ArgumentError(f"Expected --fail-under from 0 to 1.571 (π/2), got {fail_under:g}.")
     outputs = [output for output in (json, csv, parquet) if output is not None]
@@ -222,7 +222,7 @@ def explain(
 
 def format_csv(result: Probe) -> str:
     """Return a probe as CSV with one row per tensor; a shape reads 64x3x7x7."""
-    from rankwise.probes.results import LayerMetrics
+    from rankwise.probes.layer_metrics import LayerMetrics
 
     columns = [field.name for field in fields(LayerMetrics) if field.name != "modes"]
     text = io.StringIO()
@@ -243,23 +243,23 @@ def _check_parquet(target: str) -> None:
 
 
 def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: bool) -> None:
-    from rankwise.probes.show.table import format_skipped, format_summary, table_lines
+    from rankwise.probes.text import align_layers, format_skipped, format_summary
 
     console = make_console()
     width = get_table_width(console)
-    print_lines(console, table_lines(result.layers, sort=sort, top=top, width=width))
+    print_lines(console, align_layers(result.layers, sort=sort, top=top, width=width))
     summary = format_summary(result.layers, result.quality, result.coverage, width=width)
     print_text(console, summary)
     print_text(console, format_skipped(result.layers, width=width))
     notes = [wrap(f"Note: {sanitize(note)}", width) for note in result.notes]
     print_text(console, "\n".join(notes))
     if show_all:
-        rows = [_format_layer(x) for x in result.layers if not x.probed or x.reason]
+        rows = [_format_layer(x) for x in result.layers if not x.is_probed or x.reason]
         print_text(console, "\n".join(wrap(row, width) for row in rows))
 
 
 def _format_layer(layer: LayerMetrics) -> str:
-    from rankwise.probes.show.table import shape
+    from rankwise.probes.text import format_shape
 
     reason = f" ({sanitize(layer.reason)})" if layer.reason else ""
-    return f"{sanitize(layer.name)}  {shape(layer.shape)}  {layer.status}{reason}"
+    return f"{sanitize(layer.name)}  {format_shape(layer.shape)}  {layer.status}{reason}"

@@ -17,7 +17,7 @@ from rankwise.integrations.monitoring import (
     to_pixels,
 )
 from rankwise.optim.rmsgd import RMSGD
-from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import Probe
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -14,7 +14,7 @@ from rankwise.optim.group_state import get_rate
 from rankwise.optim.param_groups import select_weights
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.optim.stable_rank_lr import StableRankLR
-from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import Probe
 from rankwise.probes.tensor import Status
 
 if TYPE_CHECKING:

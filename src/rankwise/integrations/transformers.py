@@ -12,7 +12,7 @@ from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.integrations.monitoring import find_source, layer_scalars
 from rankwise.optim.param_groups import layer_groups
 from rankwise.optim.rmsgd import RMSGD
-from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import Probe
 
 try:
     import accelerate  # noqa: F401 - without it transformers has a Trainer that can't be made

@@ -16,9 +16,9 @@ from rankwise.optim.distributed import (
 )
 from rankwise.optim.param_groups import Group, list_layers, select_weights
 from rankwise.optim.rates import Reading, State
+from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, measure_weight, measure_weights
-from rankwise.probes.probe_result import Probe
-from rankwise.probes.results import LayerMetrics
+from rankwise.probes.results import Probe
 from rankwise.probes.sources import describe_tensor
 from rankwise.probes.tensor import Status, Weight
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from rankwise.errors import ArgumentError
-from rankwise.probes.results import LayerMetrics
+from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.tensor import Status
 
 __all__ = [

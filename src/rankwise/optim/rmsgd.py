@@ -42,7 +42,7 @@ from rankwise.optim.rates import (
     resolve_beta,
 )
 from rankwise.optim.sgd_step import Hyperparameters, Implementation, Update, apply_updates
-from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import Probe
 from rankwise.probes.tensor import list_globs
 
 __all__ = ["RMSGD"]

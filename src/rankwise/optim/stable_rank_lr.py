@@ -28,7 +28,7 @@ from rankwise.optim.rates import (
     next_states,
     resolve_beta,
 )
-from rankwise.probes.probe_result import Probe
+from rankwise.probes.results import Probe
 from rankwise.probes.tensor import list_globs
 
 __all__ = ["StableRankLR"]

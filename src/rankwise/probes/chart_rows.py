@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from rankwise._text import sanitize
 from rankwise.charts.layers import EMPTY, RANK_ONE, STRUCTURED, LayerRow
 from rankwise.charts.spectrum import Spectrum
-from rankwise.probes.results import LayerMetrics
-from rankwise.probes.show.summary import lifted
-from rankwise.probes.show.table import ranks, shape
+from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.text import format_ranks, format_shape
 
 __all__ = ["make_rows", "make_spectra"]
 
@@ -25,23 +24,27 @@ def make_rows(
 
     Example:
         >>> import torch, rankwise
-        >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9})
-        >>> row = make_rows(found, found.at_random())[0]
+        >>> result = rankwise.probe({"fc.weight": torch.eye(4) + 9})
+        >>> row = make_rows(result, result.at_random())[0]
         >>> row["layer"], row["depth"], row["state"], row["random_stable_rank"]
         ('fc.weight', 1, 'rank 1 (inflated q)', 0.0)
     """
-    random_by_name = {layer.name: layer for layer in random if layer.probed}
+    random_by_name = {layer.name: layer for layer in random if layer.is_probed}
     rows: list[LayerRow] = []
     for layer in layers:
-        if not layer.probed:
+        if not layer.is_probed:
             continue
         row: LayerRow = {
             "layer": sanitize(layer.name),
             "depth": len(rows) + 1,
             "kind": sanitize(layer.kind),
-            "shape": shape(layer.shape),
-            "ranks": ranks(layer),
-            "state": EMPTY if layer.is_empty else RANK_ONE if lifted(layer) else STRUCTURED,
+            "shape": format_shape(layer.shape),
+            "ranks": format_ranks(layer),
+            "state": EMPTY
+            if layer.is_empty
+            else RANK_ONE
+            if layer.has_inflated_quality
+            else STRUCTURED,
             "quality": layer.quality,
             "stable_rank": layer.stable_rank,
             "condition": layer.condition,

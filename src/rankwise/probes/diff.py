@@ -1,40 +1,108 @@
-"""Two probes side by side: what each layer gained or lost."""
+"""Two probes compared: layers matched by name, and how each layer's metrics changed."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rankwise._table import join_cells
 from rankwise._text import quote
 from rankwise.errors import MissingExtraError, ProbeMismatchError
-from rankwise.probes.alignment import align_names
-from rankwise.probes.changes import Changes, LayerChange
-from rankwise.probes.show.changes import change_lines, format_verdict, html_rows
-from rankwise.probes.show.html import fragment, paragraphs, table_html
+from rankwise.probes.diff_text import align_changes, format_changes
+from rankwise.probes.html import format_diff_html
+from rankwise.probes.layer_metrics import LayerMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from rankwise.charts.style import Chart
-    from rankwise.probes.results import LayerMetrics
 
-__all__ = ["LayerChange", "ProbeDiff", "compare"]
+__all__ = ["LayerChange", "ProbeDiff", "align_names", "compare_layers"]
+
+_METRICS = ("rank", "stable_rank", "condition", "quality")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """A layer before and after; each metric is after − before, None where either has none.
+
+    Attributes:
+        name: The layer's name after.
+        before: Its row in the first probe.
+        after: Its row in the second.
+
+    Example:
+        >>> import torch, rankwise
+        >>> old = rankwise.probe({"fc.weight": torch.eye(4) + 9})
+        >>> (change,) = old.diff(old).changes
+        >>> change.quality
+        0.0
+    """
+
+    name: str
+    before: LayerMetrics
+    after: LayerMetrics
+
+    @property
+    def rank(self) -> float | None:
+        """The change of n'."""
+        return _subtract(self.before.rank, self.after.rank)
+
+    @property
+    def stable_rank(self) -> float | None:
+        """The change of s."""
+        return _subtract(self.before.stable_rank, self.after.stable_rank)
+
+    @property
+    def condition(self) -> float | None:
+        """The change of κ; a fall is an improvement."""
+        return _subtract(self.before.condition, self.after.condition)
+
+    @property
+    def quality(self) -> float | None:
+        """The change of q."""
+        return _subtract(self.before.quality, self.after.quality)
+
+    @property
+    def is_reshaped(self) -> bool:
+        """Whether the layer has another shape now."""
+        return self.before.shape != self.after.shape
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether both sides were probed."""
+        return self.before.is_probed and self.after.is_probed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as plain types: each metric's change, its value before and after."""
+        row: dict[str, Any] = {"name": self.name, "name_before": self.before.name}
+        for side, layer in (("before", self.before), ("after", self.after)):
+            row[f"status_{side}"] = layer.status.value
+            row[f"shape_{side}"] = list(layer.shape)
+        for metric in _METRICS:
+            row[metric] = getattr(self, metric)
+            row[f"{metric}_before"] = getattr(self.before, metric)
+            row[f"{metric}_after"] = getattr(self.after, metric)
+        return row
+
+
+def _subtract(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
 @dataclass(frozen=True)
-class ProbeDiff(Changes):
-    """What changed between two probes, and every way to show it.
+class ProbeDiff:
+    """What changed between two probes.
 
     Attributes:
         changes: Every tensor that both have, in the order of the second.
         added: Rows that only the second has.
         removed: Rows that only the first has.
-        renamed_prefix: "+model." where the second's names have a prefix more, "-model." where
-            they have it less, "" where names are the same.
+        renamed_prefix: "+model." where the second's names have an additional prefix, "-model."
+            where they lack it, "" where names are the same.
 
     Example:
         >>> import torch, rankwise
@@ -43,8 +111,13 @@ class ProbeDiff(Changes):
         No layer changed: the 1 that both have is the same.
     """
 
+    changes: tuple[LayerChange, ...]
+    added: tuple[LayerMetrics, ...]
+    removed: tuple[LayerMetrics, ...]
+    renamed_prefix: str = ""
+
     def to_json(self, indent: int | None = None) -> str:
-        """The changes, and the rows that only one side has, as JSON."""
+        """Return the changes, and the rows that only one side has, as JSON."""
         document = {
             "renamed_prefix": self.renamed_prefix,
             "changes": [change.to_dict() for change in self.changes],
@@ -54,22 +127,22 @@ class ProbeDiff(Changes):
         return json.dumps(document, indent=indent)
 
     def to_frame(self) -> pd.DataFrame:
-        """The changes as a pandas frame, one a row.
+        """Return the changes as a pandas DataFrame, one per row.
 
         Raises:
             MissingExtraError: Without pandas.
         """
         try:
-            import pandas as pd  # noqa: PLC0415
+            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
         except ImportError as error:
-            raise MissingExtraError("pandas", "frame", "A data frame") from error
+            raise MissingExtraError("pandas", "frame", "A DataFrame") from error
         frame: pd.DataFrame = pd.DataFrame([change.to_dict() for change in self.changes])
         return frame
 
     def table(
         self, *, sort: str | None = None, top: int | None = None, width: int | None = 80
     ) -> str:
-        """The changed layers as a plain table, then in words what a table can't show.
+        """Return the changed layers as a plain table, and a summary below it.
 
         Args:
             sort: "quality", "stable_rank", "condition", "rank" (by change, ascending) or "name";
@@ -80,12 +153,12 @@ class ProbeDiff(Changes):
         Raises:
             ArgumentError: If `sort` or `top` is none of these.
         """
-        table = join_cells(change_lines(self, sort=sort, top=top, width=width))
-        verdict = format_verdict(self, width=width)
-        return "\n\n".join(part for part in (table, verdict) if part)
+        table = join_cells(align_changes(self, sort=sort, top=top, width=width))
+        summary = format_changes(self, width=width)
+        return "\n\n".join(part for part in (table, summary) if part)
 
     def plot(self, metric: str = "stable_rank") -> Chart:
-        """Every layer's metric before and after, in network order.
+        """Plot every layer's metric before and after, in network order.
 
         Args:
             metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction".
@@ -107,7 +180,7 @@ class ProbeDiff(Changes):
         from rankwise.charts.layers import draw_diff  # noqa: PLC0415
         from rankwise.probes.chart_rows import make_rows  # noqa: PLC0415
 
-        compared = [change for change in self.changes if change.compared]
+        compared = [change for change in self.changes if change.is_comparable]
         before = make_rows(change.before for change in compared)
         return draw_diff(before, make_rows(change.after for change in compared), metric)
 
@@ -115,16 +188,14 @@ class ProbeDiff(Changes):
         return self.table()
 
     def _repr_html_(self) -> str:
-        heads, rows = html_rows(self)
-        table = table_html(heads, rows) if rows else ""
-        return fragment(table + paragraphs(format_verdict(self, width=None)))
+        return format_diff_html(self)
 
 
-def compare(before: Sequence[LayerMetrics], after: Sequence[LayerMetrics]) -> ProbeDiff:
-    """Match the layers of two probes by name and say what changed.
+def compare_layers(before: Sequence[LayerMetrics], after: Sequence[LayerMetrics]) -> ProbeDiff:
+    """Match the layers of two probes by name and compare them.
 
-    Where few names are the same, one prefix on one side ("model.", "module.", nested ones too) is
-    looked through, if a single one explains the names; between several none is guessed.
+    Where few names are equal, a prefix on one side ("model.", "module.", nested ones too) is
+    ignored if a single one explains the names; between several none is guessed.
 
     Args:
         before: Rows of the first probe.
@@ -137,24 +208,95 @@ def compare(before: Sequence[LayerMetrics], after: Sequence[LayerMetrics]) -> Pr
         >>> import torch, rankwise
         >>> old = rankwise.probe({"fc.weight": torch.eye(4) + 9})
         >>> new = rankwise.probe({"model.fc.weight": torch.eye(4) + 9})
-        >>> compare(old.layers, new.layers).renamed_prefix
+        >>> compare_layers(old.layers, new.layers).renamed_prefix
         '+model.'
     """
-    found = align_names([layer.name for layer in before], [layer.name for layer in after])
-    if not found.pairs:
-        raise ProbeMismatchError(_mismatch(found.candidates))
-    left, right = {i for i, _ in found.pairs}, {j for _, j in found.pairs}
+    alignment = align_names([layer.name for layer in before], [layer.name for layer in after])
+    if not alignment.pairs:
+        sentence = "The two have no layer in common"
+        if not alignment.candidates:
+            raise ProbeMismatchError(
+                f"{sentence}: no name of one is a name of the other, with or without a prefix."
+            )
+        prefixes = ", ".join(quote(prefix[1:]) for prefix in alignment.candidates)
+        raise ProbeMismatchError(
+            f"{sentence} unless one of the prefixes {prefixes} is meant; probe that part alone."
+        )
+    left, right = {i for i, _ in alignment.pairs}, {j for _, j in alignment.pairs}
     return ProbeDiff(
-        tuple(LayerChange(after[j].name, before[i], after[j]) for i, j in found.pairs),
+        tuple(LayerChange(after[j].name, before[i], after[j]) for i, j in alignment.pairs),
         added=tuple(layer for j, layer in enumerate(after) if j not in right),
         removed=tuple(layer for i, layer in enumerate(before) if i not in left),
-        renamed_prefix=found.prefix,
+        renamed_prefix=alignment.prefix,
     )
 
 
-def _mismatch(candidates: Sequence[str]) -> str:
-    sentence = "The two have no layer in common"
-    if not candidates:
-        return f"{sentence}: no name of one is a name of the other, with or without a prefix."
-    prefixes = ", ".join(quote(prefix[1:]) for prefix in candidates)
-    return f"{sentence} unless one of the prefixes {prefixes} is meant; probe that part alone."
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Which names of two models mean the same layer.
+
+    Attributes:
+        pairs: Indices into the names before and after, in the order of those after.
+        prefix: "+model." where the names after have an additional prefix, "-model." where they
+            lack it, "" where names are the same.
+        candidates: The prefixes between which there was no clear choice.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    prefix: str = ""
+    candidates: tuple[str, ...] = ()
+
+
+def align_names(before: Sequence[str], after: Sequence[str]) -> Alignment:
+    """Pair equal names; where few are, pair the rest across the one prefix that explains them.
+
+    Example:
+        >>> align_names(["fc1.weight", "fc2.weight"], ["net.fc1.weight", "net.fc2.weight"])
+        Alignment(pairs=((0, 0), (1, 1)), prefix='+net.', candidates=())
+    """
+    exact = _pair_names(before, after, "", range(len(before)), range(len(after)))
+    if 2 * len(exact) >= min(len(before), len(after)):
+        return Alignment(tuple(exact))
+    left = sorted(set(range(len(before))) - {i for i, _ in exact})
+    right = sorted(set(range(len(after))) - {j for _, j in exact})
+    candidates = _find_prefixes([before[i] for i in left], [after[j] for j in right])
+    if len(candidates) != 1:
+        return Alignment(tuple(exact), candidates=tuple(candidates))
+    across = _pair_names(before, after, candidates[0], left, right)
+    pairs = sorted([*exact, *across], key=lambda pair: pair[1])
+    return Alignment(tuple(pairs), candidates[0])
+
+
+def _pair_names(
+    before: Sequence[str],
+    after: Sequence[str],
+    prefix: str,
+    left: Iterable[int],
+    right: Iterable[int],
+) -> list[tuple[int, int]]:
+    """Return index pairs of the names that are equal once the prefix is added to one of them."""
+    gained = prefix[1:] if prefix.startswith("+") else ""
+    lost = prefix[1:] if prefix.startswith("-") else ""
+    places = {gained + before[i]: i for i in reversed(list(left))}
+    pairs = [(places.pop(lost + after[j], None), j) for j in right]
+    return [(i, j) for i, j in pairs if i is not None]
+
+
+def _find_prefixes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """Return the prefix that explains most names; several if undecided, none if there is none."""
+    votes = Counter("+" + prefix for prefix in _list_prefixes(before, after))
+    votes.update("-" + prefix for prefix in _list_prefixes(after, before))
+    best = max(votes.values(), default=0)
+    if best == 0 or best < min(len(before), len(after)) / 2:
+        return []
+    # A runner-up with more than half the votes is a second model of the same build in there.
+    return sorted(prefix for prefix, count in votes.items() if 2 * count > best)
+
+
+def _list_prefixes(short: Sequence[str], long: Sequence[str]) -> Iterator[str]:
+    """Yield every prefix that turns one of the short names into one of the long."""
+    known = set(short)
+    for name in long:
+        for place, character in enumerate(name):
+            if character == "." and name[place + 1 :] in known:
+                yield name[: place + 1]

@@ -27,7 +27,7 @@ from rankwise.numerics.spectrum import (
     in_float64,
 )
 from rankwise.numerics.unfold import Modes, Unfolding, kind_of, plan_unfoldings
-from rankwise.probes.results import LayerMetrics, LayerSpectrum, ModeMetrics
+from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetrics
 from rankwise.probes.tensor import Status, Weight
 from rankwise.probes.workers import Task, run_tasks
 
@@ -333,4 +333,4 @@ def measure_random_layers(
         reason = "; ".join(_list_rank_caveats(modes))
         return _fill_row(dataclasses.replace(layer, reason=reason), modes, norm)
 
-    return [measure_random(layer) if layer.probed and layer.modes else layer for layer in layers]
+    return [measure_random(layer) if layer.is_probed and layer.modes else layer for layer in layers]

@@ -1,250 +1,289 @@
-"""What a probe finds for one layer: typed, frozen, ready for JSON."""
+"""The result of a probe: rows, Q and coverage; how to print, plot, compare and save it."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from rankwise._io import write_atomically
+from rankwise._text import sanitize, wrap
+from rankwise.errors import (
+    CheckpointError,
+    MissingExtraError,
+    ProbeMismatchError,
+    UnknownLayerError,
+)
+from rankwise.numerics.metrics import network_quality
+from rankwise.probes.diff import ProbeDiff, compare_layers
+from rankwise.probes.html import format_probe_html
+from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.measure import measure_random_layers
 from rankwise.probes.tensor import Status
+from rankwise.probes.text import format_layers, format_skipped, format_summary
 
-__all__ = ["LayerMetrics", "LayerSpectrum", "ModeMetrics"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rankwise.charts.style import Chart
+
+__all__ = ["Probe", "is_saved_probe"]
+
+_FORMAT = "rankwise-probe"
+_VERSION = 1
+# Rows whose numbers another row counts already.
+_COUNTED_ELSEWHERE = (Status.MERGED, Status.TIED)
+# What reading a damaged file, or one of another kind, raises.
+_DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSpectrum:
-    """The singular values behind the metrics of one unfolding.
+@dataclass(frozen=True)
+class Probe:
+    """The result of a probe: a row for every tensor, and metrics of the whole network.
 
     Attributes:
-        values: All singular values of W, descending.
-        kept: d_i, descending: the shrunk singular values of the low-rank part.
-        threshold: √(Mσ²x̄): what EVBMF kept lay above it. Where rows are dead, or structure is as
-            fine as rounding, it is that of the living rows, or of the values beside rounding.
+        source: What was probed: a path, or a class name.
+        layers: A row for every tensor, in the model's order.
+        p: The power in the stable rank, Eq. 2.
+        notes: About the source: which part of a checkpoint was taken, what was left out.
 
     Example:
         >>> import torch, rankwise
-        >>> found = rankwise.probe({"fc.weight": torch.eye(4) + 9}, spectra=True)
-        >>> [round(value, 3) for value in found.layers[0].modes[0].spectrum.values]
-        [37.0, 1.0, 1.0, 1.0]
+        >>> _ = torch.manual_seed(0)
+        >>> result = rankwise.probe(torch.nn.Linear(64, 32))
+        >>> [(layer.name, layer.status.value, layer.rank) for layer in result.layers]
+        [('weight', 'probed', 0.0), ('bias', 'vector', None)]
     """
 
-    values: tuple[float, ...]
-    kept: tuple[float, ...]
-    threshold: float
+    source: str
+    layers: tuple[LayerMetrics, ...]
+    p: float = 2.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def probed(self) -> tuple[LayerMetrics, ...]:
+        """The layers that have metrics."""
+        return tuple(layer for layer in self.layers if layer.is_probed)
+
+    @property
+    def quality(self) -> float | None:
+        """Q, the network's quality: the root mean square of its layers' q; None without any."""
+        return self.network_quality()
+
+    def network_quality(self, *, squared: bool = False, skip_empty: bool = False) -> float | None:
+        """Return Q in other readings: squared, or without the layers that hold noise only."""
+        qualities = [layer.quality for layer in self.layers if layer.quality is not None]
+        return network_quality(qualities, squared=squared, skip_empty=skip_empty)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the network holds, tied ones counted once."""
+        return sum(
+            layer.parameters for layer in self.layers if layer.status not in _COUNTED_ELSEWHERE
+        )
+
+    @property
+    def coverage(self) -> float:
+        """The share of the network's parameters that are in probed layers."""
+        return sum(layer.parameters for layer in self.probed) / max(1, self.parameters)
+
+    def __iter__(self) -> Iterator[LayerMetrics]:
+        """Iterate over the rows, in the model's order."""
+        return iter(self.layers)
+
+    def __getitem__(self, name: str) -> LayerMetrics:
+        """Return the row of the tensor with this name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise UnknownLayerError(name)
+
+    def table(self, *, sort: str | None = None, top: int | None = None, width: int = 80) -> str:
+        """Return the probed layers as a plain table, then a summary and what was skipped.
+
+        Args:
+            sort: "quality", "stable_rank", "condition", "rank", "noise", "name" or "size", with "-"
+                before it for the other direction; None for the network's own order.
+            top: How many layers to show.
+            width: The maximum width of a line.
+        """
+        parts = (
+            format_layers(self.layers, sort=sort, top=top, width=width),
+            format_summary(self.layers, self.quality, self.coverage, width=width),
+            format_skipped(self.layers, width=width),
+            "\n".join(wrap(f"Note: {sanitize(note)}", width) for note in self.notes),
+        )
+        return "\n\n".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return format_probe_html(
+            self.layers, self.quality, self.coverage, title=self.source, notes=self.notes
+        )
+
+    def diff(self, other: Probe) -> ProbeDiff:
+        """Compare this probe with a later one, layer by layer, matched by name.
+
+        Raises:
+            ProbeMismatchError: If the two have no layer in common, or different p.
+        """
+        if self.p != other.p:
+            raise ProbeMismatchError(
+                f"One was probed with p = {self.p:g}, the other with p = {other.p:g}; "
+                "probe both with the same p."
+            )
+        return compare_layers(self.layers, other.layers)
+
+    def at_random(self, seed: int = 0) -> Probe:
+        """Return a probe of the same layers with Gaussian weights of the same shapes and norms.
+
+        It shows what a random initialisation looks like, as a baseline for the layers. No weights
+        are read: the metrics of random weights depend on the shapes alone.
+
+        Args:
+            seed: Seed of the draw.
+
+        Raises:
+            ArgumentError: If the seed is negative.
+
+        Example:
+            >>> import torch, rankwise
+            >>> result = rankwise.probe({"fc.weight": torch.eye(40) + 9})
+            >>> result.layers[0].rank, result.at_random().layers[0].rank
+            (1.0, 0.0)
+        """
+        layers = measure_random_layers(self.layers, p=self.p, seed=seed)
+        return Probe(f"{self.source} with random weights", tuple(layers), self.p)
+
+    def plot(self, metric: str | None = None) -> Chart:
+        """Plot the layers in network order, with random weights of the same shapes.
+
+        Args:
+            metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction";
+                None for all of them, one below the other.
+
+        Returns:
+            An Altair chart; `chart.save("layers.png")` writes PNG, SVG, PDF or HTML.
+
+        Raises:
+            ArgumentError: If there is no such metric.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> chart = rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality")
+            >>> chart.to_dict()["description"]
+            'quality q of 1 layer, in network order.'
+        """
+        # Optional, and slow to import.
+        from rankwise.charts.layers import draw_all_metrics, draw_layers  # noqa: PLC0415
+        from rankwise.probes.chart_rows import make_rows  # noqa: PLC0415
+
+        rows = make_rows(self.layers, self.at_random().layers)
+        return draw_all_metrics(rows) if metric is None else draw_layers(rows, metric)
+
+    def plot_spectrum(self, layer: str) -> Chart:
+        """Plot a layer's singular values: which were kept, which are noise, and the threshold.
+
+        Args:
+            layer: The layer's name. The probe must have been taken with `spectra=True`.
+
+        Returns:
+            An Altair chart, with one panel for each unfolding.
+
+        Raises:
+            UnknownLayerError: If there is no such layer.
+            ArgumentError: If the probe holds no singular values of it.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> result = rankwise.probe({"fc.weight": torch.eye(4) + 9}, spectra=True)
+            >>> result.plot_spectrum("fc.weight").to_dict()["description"]
+            'Singular values of a layer, largest first: those kept, and those taken for noise.'
+        """
+        # Optional, and slow to import.
+        from rankwise.charts.spectrum import draw_spectra, make_spectrum_rows  # noqa: PLC0415
+        from rankwise.probes.chart_rows import make_spectra  # noqa: PLC0415
+
+        alone = Probe(self.source, (self[layer],), self.p)
+        return draw_spectra(make_spectrum_rows(make_spectra(alone, alone.at_random())))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas DataFrame with a row for every tensor.
+
+        Raises:
+            MissingExtraError: If pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
+        except ImportError as error:
+            raise MissingExtraError("pandas", "frame", "A DataFrame") from error
+        rows = [layer.to_dict() for layer in self.layers]
+        return pd.DataFrame(rows).drop(columns="modes", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
-        """The spectrum as plain types."""
+        """Return the probe as plain types, Q and coverage included."""
         return {
-            "values": list(self.values),
-            "kept": list(self.kept),
-            "threshold": self.threshold,
+            "format": _FORMAT,
+            "version": _VERSION,
+            "source": self.source,
+            "p": self.p,
+            "quality": self.quality,
+            "coverage": self.coverage,
+            "parameters": self.parameters,
+            "notes": list(self.notes),
+            "layers": [layer.to_dict() for layer in self.layers],
         }
 
-    @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> LayerSpectrum:
-        """The inverse of `to_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: Where the row does not describe a spectrum.
-        """
-        values, kept = (
-            [_number(v, "a singular value") for v in row[k]] for k in ("values", "kept")
-        )
-        return cls(tuple(values), tuple(kept), _number(row["threshold"], "threshold"))
-
-
-@dataclass(frozen=True, slots=True)
-class ModeMetrics:
-    """The metrics of one unfolding of a weight (METHOD §1–3); all figures are Python floats.
-
-    Attributes:
-        mode: "matrix" for 2-D weights, "input" or "output" for a convolution's two unfoldings.
-        rows: L, the smaller side.
-        columns: M, the larger side.
-        rank: n', how many singular values the low-rank part has.
-        rank_fraction: n'/n.
-        stable_rank: s, Eq. 2.
-        condition: κ, Eq. 3.
-        quality: q = arctan(s/κ).
-        noise_fraction: 1 − ‖Ŵ‖²/‖W‖² (Frobenius).
-        noise_variance: σ² of the noise.
-        spectral_norm: The largest singular value of W.
-        effective_rank: exp of the entropy of W's singular values.
-        spectrum: The singular values, where the probe was asked to keep them.
-
-    Example:
-        >>> import torch, rankwise
-        >>> layer = rankwise.probe({"conv.weight": torch.randn(8, 4, 3, 3)}).layers[0]
-        >>> [(mode.mode, mode.rows, mode.columns) for mode in layer.modes]
-        [('input', 4, 72), ('output', 8, 36)]
-    """
-
-    mode: str
-    rows: int
-    columns: int
-    rank: int
-    rank_fraction: float
-    stable_rank: float
-    condition: float
-    quality: float
-    noise_fraction: float
-    noise_variance: float
-    spectral_norm: float
-    effective_rank: float
-    spectrum: LayerSpectrum | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The metrics as plain types; a spectrum only where there is one."""
-        row = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.spectrum is None:
-            del row["spectrum"]
-        else:
-            row["spectrum"] = self.spectrum.to_dict()
-        return row
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the probe as JSON; `from_json` reads it."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> ModeMetrics:
-        """The inverse of `to_dict`.
+    def from_json(cls, text: str) -> Probe:
+        """Read what `to_json` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: Where the row does not describe an unfolding.
+            CheckpointError: If the text is anything else.
         """
-        _check(row, ("mode",), str)
-        _check(row, _MODE_FIGURES, (int, float))
-        _ = whole(row["rows"]), whole(row["columns"]), whole(row["rank"])
-        spectrum = row.get("spectrum")
-        given = None if spectrum is None else LayerSpectrum.from_dict(spectrum)
-        return cls(**{**row, "spectrum": given})
+        try:
+            data = json.loads(text)
+            if data["format"] != _FORMAT or data["version"] != _VERSION:
+                raise ValueError(f"format {data['format']!r}, version {data['version']!r}")
+            layers = tuple(LayerMetrics.from_dict(row) for row in data["layers"])
+            source, p, notes = data["source"], data["p"], data["notes"]
+            if not all(isinstance(text, str) for text in (source, *notes)):
+                raise TypeError("source and notes must be texts")
+            return cls(source, layers, float(p), tuple(notes))
+        except _DAMAGED as error:
+            raise CheckpointError(
+                f"Not a probe saved by this version of rankwise: {type(error).__name__}: {error}"
+            ) from error
 
-
-@dataclass(frozen=True, slots=True)
-class LayerMetrics:
-    """One tensor's row: its metrics, or a status and a reason why it has none.
-
-    The metrics are means over the layer's unfoldings (`modes`) and None where the tensor was not
-    probed. `reason` also speaks where a probed layer's figures need a caveat, as for rank 1.
-
-    Attributes:
-        name: The tensor's name.
-        kind: "linear", "conv2d", "embedding", "recurrent", … as far as shape and name tell.
-        shape: The tensor's shape.
-        dtype: The type it is stored in, as in "float32".
-        parameters: How many numbers it holds.
-        status: Probed, or why not.
-        reason: The status in words, empty where there is nothing to say.
-        rank: n', mean over the modes.
-        rank_fraction: n'/n.
-        stable_rank: s, Eq. 2.
-        condition: κ, Eq. 3.
-        quality: q = arctan(s/κ).
-        noise_fraction: 1 − ‖Ŵ‖²/‖W‖².
-        noise_variance: σ².
-        spectral_norm: Largest singular value.
-        frobenius_norm: Root of the sum of squares.
-        effective_rank: exp of the entropy of the spectrum.
-        modes: The same per unfolding.
-
-    Example:
-        >>> import torch, rankwise
-        >>> layer = rankwise.probe({"bias": torch.zeros(3)}).layers[0]
-        >>> (layer.status.value, layer.reason, layer.quality)
-        ('vector', '1-D: biases and norm scales are not probed', None)
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str
-    parameters: int
-    status: Status
-    reason: str = ""
-    rank: float | None = None
-    rank_fraction: float | None = None
-    stable_rank: float | None = None
-    condition: float | None = None
-    quality: float | None = None
-    noise_fraction: float | None = None
-    noise_variance: float | None = None
-    spectral_norm: float | None = None
-    frobenius_norm: float | None = None
-    effective_rank: float | None = None
-    modes: tuple[ModeMetrics, ...] = ()
-
-    @property
-    def probed(self) -> bool:
-        """Whether the layer has metrics."""
-        return self.status is Status.PROBED
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether a probed layer's low-rank part is empty: noise only."""
-        return self.rank == 0
-
-    @property
-    def is_rank_one(self) -> bool:
-        """Whether every unfolding holds just one direction.
-
-        There κ = 0, so q is at its maximum by definition, which says nothing of learning.
-        """
-        return bool(self.modes) and all(mode.rank == 1 for mode in self.modes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain types, ready for JSON."""
-        row = {field.name: getattr(self, field.name) for field in fields(self)}
-        row["status"] = self.status.value
-        row["shape"] = list(self.shape)
-        row["modes"] = [mode.to_dict() for mode in self.modes]
-        return row
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the probe as JSON, whole or not at all."""
+        write_atomically(Path(path), self.to_json(indent=1).encode())
 
     @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> LayerMetrics:
-        """The inverse of `to_dict`; keys it does not know are left out.
+    def load(cls, path: str | os.PathLike[str]) -> Probe:
+        """Read what `save` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: Where the row does not describe a layer.
+            CheckpointError: If there is no such file, or it holds anything else.
         """
-        known = {field.name: row[field.name] for field in fields(cls) if field.name in row}
-        known["status"] = Status(known["status"])
-        known["shape"] = tuple(whole(side) for side in known["shape"])
-        known["parameters"] = whole(known["parameters"])
-        known["modes"] = tuple(ModeMetrics.from_dict(mode) for mode in known.get("modes", ()))
-        _check(known, ("name", "kind", "dtype", "reason"), str)
-        _check(known, _FIGURES, (int, float, type(None)))
-        if known["status"] is Status.PROBED:
-            if not known["modes"]:
-                raise ValueError("a probed layer must have unfoldings")
-            _check({name: known.get(name) for name in _FIGURES}, _FIGURES, (int, float))
-        return cls(**known)
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, CheckpointError) as error:
+            raise CheckpointError(f"{path}: {error}") from error
 
 
-def whole(value: object) -> int:
-    """A whole number that is not negative, or a TypeError."""
-    if not isinstance(value, int) or value < 0:
-        raise TypeError(f"expected a whole number, got {value!r}")
-    return value
-
-
-def _check(row: dict[str, Any], names: Sequence[str], types: type | tuple[type, ...]) -> None:
-    for name in names:
-        value = row.get(name)
-        if name in row and not isinstance(value, types):
-            raise TypeError(f"{name} can't be {value!r}")
-        if isinstance(value, int | float):
-            _number(value, name)
-
-
-def _number(value: object, name: str) -> float:
-    """A number that a float holds, as one; else an error."""
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name} can't be {value!r}")
-    if not abs(value) <= sys.float_info.max:  # not `>`, which a NaN would pass by
-        raise ValueError(f"{name} can't be {value!r}")
-    return float(value)
-
-
-_TEXTS = ("mode", "name", "kind", "dtype", "status", "reason", "shape", "parameters", "modes")
-_FIGURES = tuple(field.name for field in fields(LayerMetrics) if field.name not in _TEXTS)
-_MODE_FIGURES = tuple(
-    field.name for field in fields(ModeMetrics) if field.name not in (*_TEXTS, "spectrum")
-)
+def is_saved_probe(path: Path) -> bool:
+    """Return whether a path is a saved probe rather than weights or an index of shards."""
+    name = path.name.lower()
+    return name.endswith(".json") and not name.endswith(".index.json") and path.is_file()

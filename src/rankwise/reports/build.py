@@ -12,7 +12,7 @@ from rankwise._text import sanitize
 from rankwise.api import probe
 from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
-from rankwise.probes.probe_result import Probe, is_saved_probe
+from rankwise.probes.results import Probe, is_saved_probe
 from rankwise.reports.changes import changes_page
 from rankwise.reports.checkpoint import checkpoint_page
 from rankwise.reports.evolution import evolution_page

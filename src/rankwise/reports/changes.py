@@ -10,17 +10,15 @@ from rankwise.charts.axes import METRICS
 from rankwise.charts.layers import CROWDED, draw_diff
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.chart_rows import make_rows
-from rankwise.probes.show.changes import format_verdict, signed
-from rankwise.probes.show.summary import lifted
-from rankwise.probes.show.table import number, shape
+from rankwise.probes.diff_text import format_changes, make_change_cell
+from rankwise.probes.text import format_metric, format_shape
 from rankwise.reports.checkpoint import USE_OF_Q, caveats, layer_name, mean, reading
 from rankwise.reports.page import Cell, Fact, Page, Picture, Section, Table, Words
 
 if TYPE_CHECKING:
-    from rankwise.probes.changes import LayerChange
-    from rankwise.probes.diff import ProbeDiff
-    from rankwise.probes.probe_result import Probe
-    from rankwise.probes.results import LayerMetrics
+    from rankwise.probes.diff import LayerChange, ProbeDiff
+    from rankwise.probes.layer_metrics import LayerMetrics
+    from rankwise.probes.results import Probe
 
 __all__ = ["change_table", "changes_page", "q_sentences", "wholes_page"]
 
@@ -59,7 +57,7 @@ def changes_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
         verdict=tuple(_verdict(diff, before, after)),
         facts=tuple(_facts(diff, before, after)),
         sections=(*_figures(diff), *_table(diff), *_one_sided(diff, (first, second))),
-        layers=tuple(sanitize(c.name) for c in diff.changes if c.compared),
+        layers=tuple(sanitize(c.name) for c in diff.changes if c.is_comparable),
         source=f"{first}, {second}",
     )
 
@@ -68,13 +66,13 @@ def q_sentences(before: Probe, after: Probe) -> Iterator[str]:
     """Q from one to the other in words, and whether rank 1 has a part in it."""
     if before.quality is None or after.quality is None:
         return
-    first, second = number(before.quality), number(after.quality)
+    first, second = format_metric(before.quality), format_metric(after.quality)
     if first == second:
         yield f"Network quality Q stayed at {second}."
     else:
         verb = "rose" if after.quality > before.quality else "fell"
         yield f"Network quality Q {verb} from {first} to {second}."
-    ones = [sum(map(lifted, probe.probed)) for probe in (before, after)]
+    ones = [sum(layer.has_inflated_quality for layer in probe.probed) for probe in (before, after)]
     if any(ones):
         yield (
             f"Mind that {format_count(ones[1], 'layer')} of the second and {ones[0]} of the first "
@@ -85,7 +83,7 @@ def q_sentences(before: Probe, after: Probe) -> Iterator[str]:
 def change_table(changes: Sequence[LayerChange], caption: str) -> Table:
     """Every layer that was probed on both sides, with what changed."""
     heads = ("layer", "shape", "rank", "s before", "s after", "Δs", "Δκ", "Δq", "q after")
-    rows = tuple(_row(change) for change in changes if change.compared)
+    rows = tuple(_row(change) for change in changes if change.is_comparable)
     hints = {
         "Δκ": "Down is better.",
         "q after": "* where rank 1 lifts it: by definition, not by learning.",
@@ -122,18 +120,18 @@ def _whole(name: str, probe: Probe) -> tuple[Cell, ...]:
     noise = mean(probe.probed, "noise_fraction")
     return (
         Cell(name),
-        Cell(number(probe.quality), probe.quality),
+        Cell(format_metric(probe.quality), probe.quality),
         Cell(str(len(probe.probed)), float(len(probe.probed))),
         Cell(str(held), float(held)),
         Cell(f"{probe.parameters:,}", float(probe.parameters)),
         Cell(format_percent(probe.coverage), probe.coverage),
-        *(Cell(number(value), value) for value in values),
+        *(Cell(format_metric(value), value) for value in values),
         Cell(format_percent(noise), noise),
     )
 
 
 def _verdict(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[str]:
-    yield from format_verdict(diff, width=None).split("\n")
+    yield from format_changes(diff, width=None).split("\n")
     yield from q_sentences(before, after)
     moves = [(c.stable_rank, c.name) for c in diff.changes if c.stable_rank is not None]
     for verb, (move, name) in (
@@ -146,11 +144,15 @@ def _verdict(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[str]:
 
 
 def _facts(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[Fact]:
-    compared = [change for change in diff.changes if change.compared]
-    yield Fact("Network quality Q", number(after.quality), f"before: {number(before.quality)}")
+    compared = [change for change in diff.changes if change.is_comparable]
+    yield Fact(
+        "Network quality Q",
+        format_metric(after.quality),
+        f"before: {format_metric(before.quality)}",
+    )
     sides = [c.before for c in compared], [c.after for c in compared]
     s, noise = ([mean(side, m) for side in sides] for m in ("stable_rank", "noise_fraction"))
-    yield Fact("Mean stable rank", number(s[1]), f"before: {number(s[0])}")
+    yield Fact("Mean stable rank", format_metric(s[1]), f"before: {format_metric(s[0])}")
     yield Fact("Mean noise share", format_percent(noise[1]), f"before: {format_percent(noise[0])}")
     rose, fell = (sum((c.stable_rank or 0.0) * sign > 0 for c in compared) for sign in (1, -1))
     yield Fact("Layers compared", str(len(compared)), f"s rose in {rose}, fell in {fell}")
@@ -158,7 +160,7 @@ def _facts(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[Fact]:
 
 
 def _figures(diff: ProbeDiff) -> Iterator[Section]:
-    compared = [change for change in diff.changes if change.compared]
+    compared = [change for change in diff.changes if change.is_comparable]
     if not compared:
         return
     before = make_rows(change.before for change in compared)
@@ -183,25 +185,25 @@ def _table(diff: ProbeDiff) -> Iterator[Section]:
 
 def _row(change: LayerChange) -> tuple[Cell, ...]:
     before, after = change.before, change.after
-    sides = shape(after.shape)
-    if change.reshaped:
-        sides = f"{shape(before.shape)} → {sides}"
+    sides = format_shape(after.shape)
+    if change.is_reshaped:
+        sides = f"{format_shape(before.shape)} → {sides}"
     return (
         layer_name(change.name),
         Cell(sides, float(after.parameters)),
         Cell(f"{before.rank or 0:g} → {after.rank or 0:g}", change.rank),
-        Cell(number(before.stable_rank), before.stable_rank),
-        Cell(number(after.stable_rank), after.stable_rank),
+        Cell(format_metric(before.stable_rank), before.stable_rank),
+        Cell(format_metric(after.stable_rank), after.stable_rank),
         _gain(change.stable_rank),
         _gain(change.condition, better=-1),
         _gain(change.quality),
-        Cell(number(after.quality) + "*" * lifted(after), after.quality),
+        Cell(format_metric(after.quality) + "*" * after.has_inflated_quality, after.quality),
     )
 
 
 def _gain(value: float | None, better: int = 1) -> Cell:
-    told = signed(value, better)
-    return Cell(told.text, value, "" if told.tone == "good" else told.tone)
+    told = make_change_cell(value, better)
+    return Cell(told.text, value, "" if told.style == "good" else told.style)
 
 
 def _one_sided(diff: ProbeDiff, labels: Sequence[str]) -> Iterator[Section]:
@@ -219,9 +221,9 @@ def _tensors(layers: Sequence[LayerMetrics], caption: str) -> Table:
         (
             Cell(sanitize(layer.name)),
             Cell(str(layer.status)),
-            Cell(shape(layer.shape), float(layer.parameters)),
-            Cell(number(layer.stable_rank), layer.stable_rank),
-            Cell(number(layer.quality), layer.quality),
+            Cell(format_shape(layer.shape), float(layer.parameters)),
+            Cell(format_metric(layer.stable_rank), layer.stable_rank),
+            Cell(format_metric(layer.quality), layer.quality),
         )
         for layer in layers
     )

@@ -12,14 +12,21 @@ from rankwise.charts.layers import CROWDED, LAYER_METRICS, draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
-from rankwise.probes.results import LayerMetrics
-from rankwise.probes.show.summary import MAX_QUALITY, format_skipped, format_summary, lifted
-from rankwise.probes.show.table import number, ranks, scale, shape
+from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.tensor import Status
+from rankwise.probes.text import (
+    MAX_QUALITY,
+    find_bar_scale,
+    format_metric,
+    format_ranks,
+    format_shape,
+    format_skipped,
+    format_summary,
+)
 from rankwise.reports.page import Cell, Fact, Page, Picture, Section, Table, Words
 
 if TYPE_CHECKING:
-    from rankwise.probes.probe_result import Probe
+    from rankwise.probes.results import Probe
 
 __all__ = ["caveats", "checkpoint_page", "layer_name", "mean", "reading", "title_of"]
 
@@ -139,27 +146,36 @@ def _verdict(probe: Probe, random: Probe) -> Iterator[str]:
 
 def _told_apart(layer: LayerMetrics, drawn: LayerMetrics) -> bool:
     """Whether a layer has more directions above the noise than random weights have."""
-    return layer.probed and (layer.rank or 0.0) > (drawn.rank or 0.0)
+    return layer.is_probed and (layer.rank or 0.0) > (drawn.rank or 0.0)
 
 
 def _extremes(probe: Probe) -> Iterator[str]:
     """The strongest and the weakest layer, among those whose q was not lifted by definition."""
-    held = [layer for layer in probe.probed if not layer.is_empty and not lifted(layer)]
+    held = [
+        layer for layer in probe.probed if not layer.is_empty and not layer.has_inflated_quality
+    ]
     if len(held) < 2:
         return
     most = max(held, key=lambda layer: layer.quality or 0.0)
     least = min(held, key=lambda layer: layer.quality or 0.0)
-    aside = " beside those that rank 1 lifts" if any(map(lifted, probe.probed)) else ""
+    aside = (
+        " beside those that rank 1 lifts"
+        if any(layer.has_inflated_quality for layer in probe.probed)
+        else ""
+    )
     yield (
-        f"By q{aside}, the strongest layer is {sanitize(most.name)} ({number(most.quality)}) and "
-        f"the weakest that holds structure is {sanitize(least.name)} ({number(least.quality)})."
+        f"By q{aside}, the strongest layer is {sanitize(most.name)} "
+        f"({format_metric(most.quality)}) and the weakest that holds structure is "
+        f"{sanitize(least.name)} ({format_metric(least.quality)})."
     )
 
 
 def _facts(probe: Probe, random: Probe) -> Iterator[Fact]:
     held = sum(not layer.is_empty for layer in probe.probed)
-    at_random = f"; {number(random.quality)} at random" if random.quality is not None else ""
-    yield Fact("Network quality Q", number(probe.quality), f"of {MAX_QUALITY:.3f}{at_random}")
+    at_random = f"; {format_metric(random.quality)} at random" if random.quality is not None else ""
+    yield Fact(
+        "Network quality Q", format_metric(probe.quality), f"of {MAX_QUALITY:.3f}{at_random}"
+    )
     yield Fact("Layers probed", str(len(probe.probed)), f"{held} with structure")
     yield Fact("Parameters", f"{probe.parameters:,}")
     yield Fact("Coverage", format_percent(probe.coverage), "of parameters are in probed layers")
@@ -217,11 +233,11 @@ def _layers(probe: Probe, random: Probe) -> Iterator[Section]:
     if not probe.probed:
         return
     heads = ("layer", "kind", "shape", "parameters", "rank", "share", "s", "κ", "q", "noise")
-    most = scale(probe.probed, "stable_rank"), scale(probe.probed, "quality")
+    most = find_bar_scale(probe.probed, "stable_rank"), find_bar_scale(probe.probed, "quality")
     rows = [
         _row(layer, drawn, *most)
         for layer, drawn in zip(probe, random, strict=True)
-        if layer.probed
+        if layer.is_probed
     ]
     yield Section(
         "All layers",
@@ -247,22 +263,22 @@ def _row(
     return (
         layer_name(layer.name, tone),
         Cell(sanitize(layer.kind), tone=tone),
-        Cell(shape(layer.shape), value=float(layer.parameters), tone=tone),
+        Cell(format_shape(layer.shape), value=float(layer.parameters), tone=tone),
         Cell(f"{layer.parameters:,}", value=float(layer.parameters), tone=tone),
-        Cell(ranks(layer), value=layer.rank, tone=tone),
+        Cell(format_ranks(layer), value=layer.rank, tone=tone),
         Cell(format_percent(layer.rank_fraction), layer.rank_fraction, tone, layer.rank_fraction),
-        Cell(number(s), s, tone, min(s / most_s, 1.0)),
-        Cell(number(layer.condition), layer.condition, tone),
-        Cell(number(q) + "*" * lifted(layer), q, tone, min(q / most_q, 1.0)),
+        Cell(format_metric(s), s, tone, min(s / most_s, 1.0)),
+        Cell(format_metric(layer.condition), layer.condition, tone),
+        Cell(format_metric(q) + "*" * layer.has_inflated_quality, q, tone, min(q / most_q, 1.0)),
         Cell(
             format_percent(layer.noise_fraction), layer.noise_fraction, tone, layer.noise_fraction
         ),
-        Cell(number(drawn.stable_rank), drawn.stable_rank, "dim"),
+        Cell(format_metric(drawn.stable_rank), drawn.stable_rank, "dim"),
     )
 
 
 def _skipped(probe: Probe) -> Iterator[Section]:
-    skipped = [layer for layer in probe.layers if not layer.probed]
+    skipped = [layer for layer in probe.layers if not layer.is_probed]
     if not skipped:
         return
     # Biases and norm scales are the many that nobody misses.
@@ -274,7 +290,7 @@ def _skipped(probe: Probe) -> Iterator[Section]:
     rows = tuple(
         (
             Cell(sanitize(layer.name)),
-            Cell(shape(layer.shape), value=float(layer.parameters)),
+            Cell(format_shape(layer.shape), value=float(layer.parameters)),
             Cell(str(layer.status), tone="bad" if layer.status is Status.NOT_FINITE else ""),
             Cell(sanitize(layer.reason)),
         )

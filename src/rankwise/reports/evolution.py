@@ -12,15 +12,15 @@ from rankwise.charts.axes import METRICS
 from rankwise.charts.evolution import draw_heat_map
 from rankwise.charts.runs import draw_quality
 from rankwise.errors import ProbeMismatchError
-from rankwise.probes.show.changes import format_verdict
-from rankwise.probes.show.table import number
+from rankwise.probes.diff_text import format_changes
+from rankwise.probes.text import format_metric
 from rankwise.reports.changes import change_table, q_sentences, wholes_page
 from rankwise.reports.checkpoint import USE_OF_Q, caveats, reading
 from rankwise.reports.page import Fact, Page, Picture, Section, Words
 
 if TYPE_CHECKING:
     from rankwise.probes.diff import ProbeDiff
-    from rankwise.probes.probe_result import Probe
+    from rankwise.probes.results import Probe
 
 __all__ = ["evolution_page"]
 
@@ -85,7 +85,7 @@ def _epochs(labels: Sequence[str]) -> list[int]:
 def _names(diffs: Sequence[ProbeDiff]) -> list[str]:
     """The layers that were probed in one of the checkpoints or more, in the last one's order."""
     last = diffs[-1].changes
-    probed = {c.name for diff in diffs for c in diff.changes if c.before.probed}
+    probed = {c.name for diff in diffs for c in diff.changes if c.before.is_probed}
     return [sanitize(change.name) for change in last if change.name in probed]
 
 
@@ -110,16 +110,18 @@ def _verdict(probes: Sequence[Probe], diff: ProbeDiff, labels: Sequence[str]) ->
     known = [(p.quality, label) for p, label in zip(probes, labels, strict=True) if p.quality]
     most = max(known, default=(0.0, ""))
     if most[0] > max(probes[0].quality or 0.0, probes[-1].quality or 0.0):
-        yield f"Q was highest in {most[1]} ({number(most[0])})."
+        yield f"Q was highest in {most[1]} ({format_metric(most[0])})."
     yield "From the first to the last:"
-    yield from format_verdict(diff, width=None).split("\n")
+    yield from format_changes(diff, width=None).split("\n")
     yield USE_OF_Q
 
 
 def _facts(probes: Sequence[Probe]) -> Iterator[Fact]:
     first, last = probes[0], probes[-1]
     yield Fact("Checkpoints", str(len(probes)))
-    yield Fact("Network quality Q", number(last.quality), f"first: {number(first.quality)}")
+    yield Fact(
+        "Network quality Q", format_metric(last.quality), f"first: {format_metric(first.quality)}"
+    )
     held = [sum(not layer.is_empty for layer in probe.probed) for probe in (first, last)]
     remark = f"of {len(last.probed)} probed; first: {held[0]}"
     yield Fact("Layers with structure", str(held[1]), remark)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwise._text import display_width
-from rankwise.probes.results import LayerMetrics, ModeMetrics
-from rankwise.probes.show.table import format_skipped, format_summary, format_table
+from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
 from rankwise.probes.tensor import Status
+from rankwise.probes.text import format_layers, format_skipped, format_summary
 
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 NAMES = st.text(st.characters(), max_size=60)
@@ -96,7 +96,7 @@ LAYERS = st.lists(
 
 @given(LAYERS, st.integers(40, 200))
 def test_table_never_exceeds_width(layers, width):
-    lines = format_table(layers, width=width).split("\n")
+    lines = format_layers(layers, width=width).split("\n")
     assert max(map(display_width, lines)) <= width
 
 
@@ -104,8 +104,8 @@ def test_table_never_exceeds_width(layers, width):
 def test_no_control_character_passes(layers, width):
     text = "\n".join(
         [
-            format_table(layers, width=width),
-            format_table(layers, width=None),
+            format_layers(layers, width=width),
+            format_layers(layers, width=None),
             format_summary(layers, 0.5, 0.5, width=width),
             format_skipped(layers, width=width),
             format_skipped(layers, width=None),
@@ -127,7 +127,7 @@ def test_skipped_counts_add_up(layers):
 
 
 def test_table_has_a_row_a_probed_layer():
-    table = format_table([probed("conv1"), skipped("bias"), probed("fc")])
+    table = format_layers([probed("conv1"), skipped("bias"), probed("fc")])
     head, *rows = table.splitlines()
     assert head.split() == ["layer", "shape", "rank", "s", "κ", "q", "noise"]
     assert [row.split()[0] for row in rows] == ["conv1", "fc"]
@@ -138,25 +138,25 @@ def test_table_has_a_row_a_probed_layer():
 
 def test_rank_is_the_mean_over_modes():
     layer, other = probed("conv"), probed("conv", rank=7.0, rows=64)
-    assert "5.5/40" in format_table([replace(layer, rank=5.5, modes=layer.modes + other.modes)])
+    assert "5.5/40" in format_layers([replace(layer, rank=5.5, modes=layer.modes + other.modes)])
 
 
 def test_narrow_table_keeps_name_and_quality():
-    table = format_table([probed("encoder.layer.11.attention.self.query.weight")], width=40)
+    table = format_layers([probed("encoder.layer.11.attention.self.query.weight")], width=40)
     head, row = table.splitlines()
     assert "q" in head.split()
     assert "0.460" in row
 
 
 def test_no_bars_without_a_width():
-    table = format_table([probed("x" * 200)], width=None)
+    table = format_layers([probed("x" * 200)], width=None)
     assert "x" * 200 in table
     assert "█" not in table
 
 
 def test_nothing_probed_gives_no_table():
-    assert format_table([]) == ""
-    assert format_table([skipped("bias")]) == ""
+    assert format_layers([]) == ""
+    assert format_layers([skipped("bias")]) == ""
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_sort(sort, order):
         probed("c", q=0.5, noise=0.2, shape=(5, 6)),
         probed("a", q=0.2, noise=0.9, shape=(2, 3)),
     ]
-    rows = format_table(layers, sort=sort).splitlines()[1:]
+    rows = format_layers(layers, sort=sort).splitlines()[1:]
     assert "".join(row[0] for row in rows) == order
 
 
@@ -186,26 +186,26 @@ def test_unknown_sort_names_the_choices(sort):
     with pytest.raises(
         ValueError, match="condition, name, noise, quality, rank, size, stable_rank"
     ):
-        format_table([], sort=sort)
+        format_layers([], sort=sort)
 
 
 def test_top_says_what_it_hides():
-    table = format_table([probed("a"), probed("b"), probed("c")], top=1)
+    table = format_layers([probed("a"), probed("b"), probed("c")], top=1)
     assert table.splitlines()[-1] == "… 2 more layers"
-    assert "more" not in format_table([probed("a")], top=5)
+    assert "more" not in format_layers([probed("a")], top=5)
     with pytest.raises(ValueError, match="top must be 1 or more"):
-        format_table([], top=0)
+        format_layers([], top=0)
 
 
 def test_rank_one_is_marked():
-    table = format_table([rank_one("a"), probed("b")])
+    table = format_layers([rank_one("a"), probed("b")])
     assert "1.571*" in table
     assert table.count("*") == 1
-    assert format_table([half_rank_one("a")]).count("*") == 1
+    assert format_layers([half_rank_one("a")]).count("*") == 1
 
 
 def test_bars_set_the_layers_side_by_side():
-    table = format_table([rank_one("a"), probed("b", s=0.02, q=0.04), probed("c", s=0.01, q=0.02)])
+    table = format_layers([rank_one("a"), probed("b", s=0.02, q=0.04), probed("c", s=0.01, q=0.02)])
     assert [re.sub(r"[^█▌ ]", "", row).split() for row in table.splitlines()[1:]] == [
         ["████", "████"],
         ["████", "████"],
@@ -215,14 +215,14 @@ def test_bars_set_the_layers_side_by_side():
 
 def test_shape_goes_where_that_keeps_names_apart():
     names = [f"{'p' * 10}{i}{'x' * 20}{o}{'y' * 15}" for i in "01" for o in "kv"]
-    head, *rows = format_table([probed(name) for name in names], width=70).splitlines()
+    head, *rows = format_layers([probed(name) for name in names], width=70).splitlines()
     assert "shape" not in head
     assert len({row.split()[0] for row in rows}) == 4
-    assert "shape" in format_table([probed(names[0])], width=70)
+    assert "shape" in format_layers([probed(names[0])], width=70)
 
 
 def test_noise_is_not_rounded_to_all_or_nothing():
-    table = format_table([probed("a", noise=0.9999), probed("b", noise=1e-4), empty("c")])
+    table = format_layers([probed("a", noise=0.9999), probed("b", noise=1e-4), empty("c")])
     noise = [line.split()[-1] for line in table.splitlines()[1:]]
     assert noise == [">99%", "<1%", "100%"]
 
@@ -258,7 +258,7 @@ def test_summary_in_words():
             [zero("a"), zero("b"), empty("c")],
             "0 of 3 layers hold structure (1 looks like pure noise: c; 2 are all zero: a, b).",
         ),
-        ([half_rank_one("a")], "1 layer is rank 1 in one unfolding (which lifts its q, marked *,"),
+        ([half_rank_one("a")], "1 layer is rank 1 in one unfolding (which raises its q,"),
         ([probed("a"), empty("b"), empty("c")], "1 of 3 layers holds structure (2 look like"),
         ([rank_one("a"), rank_one("b")], "2 layers are rank 1 (their q, marked *,"),
     ],

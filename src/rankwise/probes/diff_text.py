@@ -1,0 +1,147 @@
+"""A diff in plain text: the table of the layers that changed, and a summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankwise._table import Cell, Column, Table, align_cells
+from rankwise._text import format_count, quote, sanitize, wrap
+from rankwise.probes.tensor import Status
+from rankwise.probes.text import (
+    Line,
+    clean_reason,
+    count_hidden,
+    format_metric,
+    format_shape,
+    list_names,
+    sort_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rankwise.probes.diff import LayerChange, ProbeDiff
+    from rankwise.probes.layer_metrics import LayerMetrics
+
+__all__ = ["CHANGE_SORT_KEYS", "align_changes", "format_changes", "make_change_cell"]
+
+_MAX_SENTENCES = 10  # of one kind
+
+CHANGE_SORT_KEYS: Mapping[str, Callable[[LayerChange], float | str | None]] = {
+    "quality": lambda change: change.quality,
+    "stable_rank": lambda change: change.stable_rank,
+    "condition": lambda change: change.condition,
+    "rank": lambda change: change.rank,
+    "name": lambda change: change.name,
+}
+
+
+def align_changes(
+    diff: ProbeDiff, *, sort: str | None = None, top: int | None = None, width: int | None = 80
+) -> list[Line]:
+    """Return the table of the layers that changed, as lines of cells with their styles.
+
+    Raises:
+        ArgumentError: If `sort` or `top` is out of range.
+    """
+    changed = [change for change in diff.changes if _has_changed(change)]
+    rows = sort_rows(changed, CHANGE_SORT_KEYS, sort, top)
+    if not rows:
+        return []
+    table = Table.from_columns(
+        [
+            (Column("layer", "left", 9), [Cell(sanitize(c.name), "name") for c in rows]),
+            (Column("rank", priority=5), [_format_rank_change(c) for c in rows]),
+            (Column("Δs", priority=7), [make_change_cell(c.stable_rank) for c in rows]),
+            (Column("Δκ", priority=6), [make_change_cell(c.condition, better=-1) for c in rows]),
+            (Column("Δq", priority=8), [make_change_cell(c.quality) for c in rows]),
+            (Column("q", priority=3), [format_metric(c.after.quality) for c in rows]),
+        ]
+    )
+    return [*align_cells(table, width), *count_hidden(len(changed) - len(rows))]
+
+
+def make_change_cell(value: float | None, better: int = 1) -> Cell:
+    """Return a change with its sign, styled by whether it is an improvement."""
+    if value is None:
+        return Cell("–", "dim")
+    if value == 0:
+        return Cell("0", "dim")
+    return Cell(f"{value:+.4f}", "good" if value * better > 0 else "bad")
+
+
+def _has_changed(change: LayerChange) -> bool:
+    """Return whether a layer belongs in the table: it changed, or one side has no metrics."""
+    if change.is_comparable:
+        moves = (change.rank, change.stable_rank, change.condition, change.quality)
+        return change.is_reshaped or any(moves)
+    return change.before.is_probed or change.after.is_probed
+
+
+def _format_rank_change(change: LayerChange) -> str:
+    ranks = (change.before.rank, change.after.rank)
+    return " → ".join("–" if rank is None else f"{rank:g}" for rank in ranks)
+
+
+def format_changes(diff: ProbeDiff, *, width: int | None = 80) -> str:
+    """Summarise a diff: how many layers changed, which broke, changed shape, were added or removed.
+
+    Args:
+        diff: Two probes compared.
+        width: Where to break lines; None for never.
+    """
+    sentences = _list_status_changes(diff.changes)
+    if diff.renamed_prefix:
+        verb = "gained" if diff.renamed_prefix.startswith("+") else "lost"
+        prefix = quote(diff.renamed_prefix[1:])
+        sentences.append(f"Names were matched across a prefix: the second's {verb} {prefix}.")
+    sentences.append(_count_moves(diff.changes))
+    sentences += _cut_sentences(
+        f"{sanitize(c.name)}: {format_shape(c.before.shape)} → {format_shape(c.after.shape)} "
+        "(another shape)."
+        for c in diff.changes
+        if c.is_reshaped
+    )
+    for layers, side in ((diff.added, "second"), (diff.removed, "first")):
+        if layers:
+            count = format_count(len(layers), "tensor")
+            sentences.append(f"{count} only in the {side}: {list_names(layers)}.")
+    return "\n".join(wrap(sentence, width) for sentence in sentences)
+
+
+def _list_status_changes(changes: Sequence[LayerChange]) -> list[str]:
+    """Return a sentence for every layer whose status changed, the broken ones first."""
+    changed = [c for c in changes if c.before.status is not c.after.status]
+    changed.sort(key=lambda c: c.after.status is not Status.NOT_FINITE)
+    return _cut_sentences(
+        f"{'Warning: ' * (c.after.status is Status.NOT_FINITE)}{sanitize(c.name)} was "
+        f"{c.before.status} and is {c.after.status}{_explain_status(c.after)}."
+        for c in changed
+    )
+
+
+def _explain_status(layer: LayerMetrics) -> str:
+    reason = clean_reason(layer)
+    return f" ({reason})" if reason and not layer.is_probed else ""
+
+
+def _cut_sentences(sentences: Iterable[str]) -> list[str]:
+    """Return the first few of many similar sentences, and how many more there are."""
+    listed = list(sentences)
+    hidden = len(listed) - _MAX_SENTENCES
+    if hidden <= 0:
+        return listed
+    return [*listed[:_MAX_SENTENCES], f"… and {format_count(hidden, 'layer')} more like it."]
+
+
+def _count_moves(changes: Sequence[LayerChange]) -> str:
+    compared = [change for change in changes if change.is_comparable]
+    if not compared:
+        return "No layer was probed on both sides."
+    rose = sum((change.quality or 0.0) > 0 for change in compared)
+    fell = sum((change.quality or 0.0) < 0 for change in compared)
+    if not any(map(_has_changed, compared)):
+        verb = "is" if len(compared) == 1 else "are"
+        return f"No layer changed: the {len(compared)} that both have {verb} the same."
+    same = len(compared) - rose - fell
+    return f"Quality q rose in {format_count(rose, 'layer')}, fell in {fell} and stayed in {same}."

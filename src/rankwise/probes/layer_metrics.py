@@ -1,0 +1,253 @@
+"""One row per tensor: its metrics, or why it has none; typed, frozen, ready for JSON."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rankwise.probes.tensor import Status
+
+__all__ = ["LayerMetrics", "LayerSpectrum", "ModeMetrics"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpectrum:
+    """The singular values behind the metrics of one unfolding.
+
+    Attributes:
+        values: All singular values of W, descending.
+        kept: d_i, descending: the shrunk singular values of the low-rank part.
+        threshold: √(Mσ²x̄): EVBMF kept the values above it. Where rows are zero, or structure is
+            as fine as rounding, it is that of the non-zero rows, or of the values above rounding.
+
+    Example:
+        >>> import torch, rankwise
+        >>> result = rankwise.probe({"fc.weight": torch.eye(4) + 9}, spectra=True)
+        >>> [round(value, 3) for value in result.layers[0].modes[0].spectrum.values]
+        [37.0, 1.0, 1.0, 1.0]
+    """
+
+    values: tuple[float, ...]
+    kept: tuple[float, ...]
+    threshold: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spectrum as plain types."""
+        return {
+            "values": list(self.values),
+            "kept": list(self.kept),
+            "threshold": self.threshold,
+        }
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> LayerSpectrum:
+        """Invert `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: If the row does not describe a spectrum.
+        """
+        values, kept = (tuple(_check_number(v, name) for v in row[name]) for name in _SPECTRA)
+        return cls(values, kept, _check_number(row["threshold"], "threshold"))
+
+
+@dataclass(frozen=True, slots=True)
+class ModeMetrics:
+    """The metrics of one unfolding of a weight (METHOD §1–3); all numbers are Python floats.
+
+    Attributes:
+        mode: "matrix" for 2-D weights, "input" or "output" for a convolution's two unfoldings.
+        rows: L, the smaller side.
+        columns: M, the larger side.
+        rank: n', how many singular values the low-rank part has.
+        rank_fraction: n'/n.
+        stable_rank: s, Eq. 2.
+        condition: κ, Eq. 3.
+        quality: q = arctan(s/κ).
+        noise_fraction: 1 − ‖Ŵ‖²/‖W‖² (Frobenius).
+        noise_variance: σ² of the noise.
+        spectral_norm: The largest singular value of W.
+        effective_rank: exp of the entropy of W's singular values.
+        spectrum: The singular values, where the probe was asked to keep them.
+
+    Example:
+        >>> import torch, rankwise
+        >>> layer = rankwise.probe({"conv.weight": torch.randn(8, 4, 3, 3)}).layers[0]
+        >>> [(mode.mode, mode.rows, mode.columns) for mode in layer.modes]
+        [('input', 4, 72), ('output', 8, 36)]
+    """
+
+    mode: str
+    rows: int
+    columns: int
+    rank: int
+    rank_fraction: float
+    stable_rank: float
+    condition: float
+    quality: float
+    noise_fraction: float
+    noise_variance: float
+    spectral_norm: float
+    effective_rank: float
+    spectrum: LayerSpectrum | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics as plain types; a spectrum only where there is one."""
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.spectrum is None:
+            del row["spectrum"]
+        else:
+            row["spectrum"] = self.spectrum.to_dict()
+        return row
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> ModeMetrics:
+        """Invert `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: If the row does not describe an unfolding.
+        """
+        spectrum = row.get("spectrum")
+        values: dict[str, Any] = {name: _check_number(row[name], name) for name in _MODE_METRICS}
+        for name in ("rows", "columns", "rank"):
+            values[name] = _check_count(row[name], name)
+        values["mode"] = _check_text(row["mode"], "mode")
+        values["spectrum"] = None if spectrum is None else LayerSpectrum.from_dict(spectrum)
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMetrics:
+    """One tensor's row: its metrics, or a status and a reason why it has none.
+
+    The metrics are means over the layer's unfoldings (`modes`) and None where the tensor was not
+    probed. `reason` is also set where a probed layer's metrics need a caveat, as for rank 1.
+
+    Attributes:
+        name: The tensor's name.
+        kind: "linear", "conv2d", "embedding", "recurrent", … as far as shape and name show.
+        shape: The tensor's shape.
+        dtype: The type it is stored in, as in "float32".
+        parameters: How many numbers it holds.
+        status: Probed, or why not.
+        reason: The status explained, empty where there is nothing to say.
+        rank: n', mean over the modes.
+        rank_fraction: n'/n.
+        stable_rank: s, Eq. 2.
+        condition: κ, Eq. 3.
+        quality: q = arctan(s/κ).
+        noise_fraction: 1 − ‖Ŵ‖²/‖W‖².
+        noise_variance: σ².
+        spectral_norm: Largest singular value.
+        frobenius_norm: Root of the sum of squares.
+        effective_rank: exp of the entropy of the spectrum.
+        modes: The same per unfolding.
+
+    Example:
+        >>> import torch, rankwise
+        >>> layer = rankwise.probe({"bias": torch.zeros(3)}).layers[0]
+        >>> (layer.status.value, layer.reason, layer.quality)
+        ('vector', '1-D: biases and norm scales are not probed', None)
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    parameters: int
+    status: Status
+    reason: str = ""
+    rank: float | None = None
+    rank_fraction: float | None = None
+    stable_rank: float | None = None
+    condition: float | None = None
+    quality: float | None = None
+    noise_fraction: float | None = None
+    noise_variance: float | None = None
+    spectral_norm: float | None = None
+    frobenius_norm: float | None = None
+    effective_rank: float | None = None
+    modes: tuple[ModeMetrics, ...] = ()
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether the layer has metrics."""
+        return self.status is Status.PROBED
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a probed layer's low-rank part is empty: noise only."""
+        return self.rank == 0
+
+    @property
+    def is_rank_one(self) -> bool:
+        """Whether every unfolding has rank 1.
+
+        There κ = 0, so q is at its maximum by definition, which says nothing about learning.
+        """
+        return bool(self.modes) and all(mode.rank == 1 for mode in self.modes)
+
+    @property
+    def has_inflated_quality(self) -> bool:
+        """Whether an unfolding has rank 1, where q is π/2 by definition."""
+        return any(mode.rank == 1 for mode in self.modes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain types, ready for JSON."""
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
+        row["status"] = self.status.value
+        row["shape"] = list(self.shape)
+        row["modes"] = [mode.to_dict() for mode in self.modes]
+        return row
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> LayerMetrics:
+        """Invert `to_dict`; unknown keys are ignored.
+
+        Raises:
+            KeyError, TypeError, ValueError: If the row does not describe a layer.
+        """
+        status, modes = Status(row["status"]), row.get("modes", ())
+        values: dict[str, Any] = {
+            name: _check_text(row[name], name) for name in ("name", "kind", "dtype")
+        }
+        for name in _LAYER_METRICS:
+            value = row.get(name)
+            if value is not None or status is Status.PROBED:
+                values[name] = _check_number(value, name)
+        if status is Status.PROBED and not modes:
+            raise ValueError("a probed layer must have unfoldings")
+        return cls(
+            shape=tuple(_check_count(side, "shape") for side in row["shape"]),
+            parameters=_check_count(row["parameters"], "parameters"),
+            status=status,
+            reason=_check_text(row.get("reason", ""), "reason"),
+            modes=tuple(ModeMetrics.from_dict(mode) for mode in modes),
+            **values,
+        )
+
+
+_SPECTRA = ("values", "kept")
+_MODE_METRICS = tuple(field.name for field in fields(ModeMetrics) if field.type == "float")
+_LAYER_METRICS = tuple(field.name for field in fields(LayerMetrics) if field.type == "float | None")
+
+
+def _check_text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} can't be {value!r}")
+    return value
+
+
+def _check_count(value: object, name: str) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{name}: expected a whole number, got {value!r}")
+    return value
+
+
+def _check_number(value: object, name: str) -> float:
+    """Return a number that a float can hold as a float."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} can't be {value!r}")
+    if not abs(value) <= sys.float_info.max:  # not `>`, which is false for NaN
+        raise ValueError(f"{name} can't be {value!r}")
+    return float(value)

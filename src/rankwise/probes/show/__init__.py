@@ -1,1 +1,0 @@
-"""Rows and figures → what people look at: tables, sentences, HTML."""

@@ -1,0 +1,334 @@
+"""A probe in plain text: the table of its layers, a summary, what was skipped and why."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
+from rankwise._text import format_count, format_percent, sanitize, wrap
+from rankwise.errors import ArgumentError
+from rankwise.probes.tensor import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rankwise.probes.layer_metrics import LayerMetrics
+
+__all__ = [
+    "LAYER_SORT_KEYS",
+    "MAX_QUALITY",
+    "align_layers",
+    "check_sort",
+    "clean_reason",
+    "count_hidden",
+    "find_bar_scale",
+    "format_layers",
+    "format_metric",
+    "format_ranks",
+    "format_shape",
+    "format_skipped",
+    "format_summary",
+    "list_names",
+    "sort_rows",
+]
+
+Item = TypeVar("Item")
+Line = tuple[Cell, ...]
+
+MAX_QUALITY = math.pi / 2
+_MAX_NAMES = 4  # names listed before "and 12 more"
+_BAR_WIDTH = 4
+
+LAYER_SORT_KEYS: Mapping[str, Callable[[LayerMetrics], float | str | None]] = {
+    "quality": lambda layer: layer.quality,
+    "stable_rank": lambda layer: layer.stable_rank,
+    "condition": lambda layer: layer.condition,
+    "rank": lambda layer: layer.rank,
+    "noise": lambda layer: layer.noise_fraction,
+    "name": lambda layer: layer.name,
+    "size": lambda layer: layer.parameters,
+}
+# How each status is called for one tensor and for several.
+_LABELS: Mapping[Status, tuple[str, str]] = {
+    Status.VECTOR: ("vector (bias or norm scale)", "vectors (biases, norm scales)"),
+    Status.MERGED: ("merged into another", "merged into others"),
+    Status.FILTERED: ("filtered out", "filtered out"),
+    Status.INTEGER: ("integer tensor", "integer tensors"),
+    Status.NO_DATA: ("without data", "without data"),
+}
+_SELF_EXPLAINING = {Status.VECTOR, Status.FILTERED}
+
+
+def format_layers(
+    layers: Sequence[LayerMetrics],
+    *,
+    sort: str | None = None,
+    top: int | None = None,
+    width: int | None = 80,
+) -> str:
+    """Return the probed layers as a plain table, one per line, never wider than `width`.
+
+    Rank is n'/n, the mean over a convolution's two unfoldings; a star marks a q that an unfolding
+    of rank 1 inflates. A full bar stands for the largest value in the table.
+
+    Args:
+        layers: Rows of a probe; for those not probed see `format_skipped`.
+        sort: One of `LAYER_SORT_KEYS`, ascending; with "-" in front descending; None for network
+            order.
+        top: How many rows to show.
+        width: In terminal columns; None for as wide as needed, without bars.
+
+    Raises:
+        ArgumentError: If `sort` or `top` is none of these.
+
+    Example:
+        >>> import torch, rankwise
+        >>> weight = torch.outer(torch.ones(8), torch.ones(9)) + torch.eye(8, 9)
+        >>> print(format_layers(rankwise.probe({"fc.weight": weight}).layers, width=None))
+        layer      shape  rank      s      κ       q  noise
+        fc.weight    8×9   1/8  0.125  0.000  1.571*    12%
+    """
+    return join_cells(align_layers(layers, sort=sort, top=top, width=width))
+
+
+def align_layers(
+    layers: Sequence[LayerMetrics],
+    *,
+    sort: str | None = None,
+    top: int | None = None,
+    width: int | None = 80,
+) -> list[Line]:
+    """Return the lines of `format_layers` as cells with their styles."""
+    probed = [layer for layer in layers if layer.is_probed]
+    rows = sort_rows(probed, LAYER_SORT_KEYS, sort, top)
+    if not rows:
+        return []
+    scales = find_bar_scale(probed, "stable_rank"), find_bar_scale(probed, "quality")
+    table = _make_layer_table(rows, *scales)
+    if width is None:
+        table = table.select(i for i, column in enumerate(table.columns) if column.title)
+    return [*align_cells(table, width), *count_hidden(len(probed) - len(rows))]
+
+
+def _make_layer_table(layers: Sequence[LayerMetrics], s_scale: float, q_scale: float) -> Table:
+    def column(
+        title: str, priority: int, text: Callable[[LayerMetrics], str], style: Style = ""
+    ) -> tuple[Column, list[Cell]]:
+        cells = [Cell(text(row), "dim" if row.is_empty else style) for row in layers]
+        return Column(title, "left" if style else "right", priority), cells
+
+    columns = [
+        column("layer", 9, lambda row: sanitize(row.name), "name"),
+        column("shape", 1, lambda row: format_shape(row.shape)),
+        column("rank", 5, format_ranks),
+        column("s", 7, lambda row: format_metric(row.stable_rank)),
+        column(
+            "", 2, lambda row: draw_bar((row.stable_rank or 0.0) / s_scale, _BAR_WIDTH), "bar s"
+        ),
+        column("κ", 6, lambda row: format_metric(row.condition)),
+        column("q", 8, lambda row: format_metric(row.quality) + "*" * row.has_inflated_quality),
+        column("", 3, lambda row: draw_bar((row.quality or 0.0) / q_scale, _BAR_WIDTH), "bar q"),
+        column("noise", 4, lambda row: format_percent(row.noise_fraction).replace(" ", "")),
+    ]
+    return Table.from_columns(columns)
+
+
+def find_bar_scale(layers: Sequence[LayerMetrics], metric: str) -> float:
+    """Return what a full bar stands for: the largest value of layers without inflated quality.
+
+    Trained layers have s and q of a few hundredths; with bars up to 1 and π/2 none would be seen.
+    """
+    values = (getattr(layer, metric) or 0.0 for layer in layers if not layer.has_inflated_quality)
+    return max(values, default=0.0) or 1.0
+
+
+def check_sort(keys: Mapping[str, object], sort: str | None, top: int | None) -> None:
+    """Check the options of a table before the work behind it is done.
+
+    Raises:
+        ArgumentError: If `sort` is none of the keys or `top` is below 1.
+    """
+    if sort is not None and sort.removeprefix("-") not in keys:
+        choices = ", ".join(sorted(keys))
+        raise ArgumentError(f"sort must be one of {choices} ('-' in front reverses), not {sort!r}.")
+    if top is not None and top < 1:
+        raise ArgumentError(f"top must be 1 or more, not {top}.")
+
+
+def sort_rows(
+    rows: Sequence[Item],
+    keys: Mapping[str, Callable[[Item], float | str | None]],
+    sort: str | None,
+    top: int | None,
+) -> list[Item]:
+    """Return the first `top` rows, sorted by one of `keys`; those without a value come last."""
+    check_sort(keys, sort, top)
+    if sort is None:
+        return list(rows[:top])
+    key = keys[sort.removeprefix("-")]
+    pairs = [(key(row), row) for row in rows]
+    known = [(value, row) for value, row in pairs if value is not None]
+    known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    unknown = [row for value, row in pairs if value is None]
+    return [*(row for _, row in known), *unknown][:top]
+
+
+def count_hidden(hidden: int) -> list[Line]:
+    """Return the line that says how many rows a table leaves out."""
+    return [(Cell(f"… {format_count(hidden, 'more layer')}", "dim"),)] if hidden else []
+
+
+def format_shape(sides: Sequence[int]) -> str:
+    """Return a shape as in 64×3×7×7."""
+    return "×".join(map(str, sides)) or "scalar"
+
+
+def format_ranks(layer: LayerMetrics) -> str:
+    """Return n'/n."""
+    if layer.rank is None or not layer.modes:
+        return format_metric(layer.rank)
+    return f"{layer.rank:g}/{sum(mode.rows for mode in layer.modes) / len(layer.modes):g}"
+
+
+def format_metric(value: float | None) -> str:
+    """Return a metric with three decimals."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def format_summary(
+    layers: Sequence[LayerMetrics],
+    quality: float | None,
+    coverage: float,
+    *,
+    width: int | None = 80,
+) -> str:
+    """Summarise a probe in a few sentences; layers that are not finite come first.
+
+    Args:
+        layers: Rows of a probe.
+        quality: Network quality Q, None where nothing was probed.
+        coverage: The share of all parameters that are in probed layers.
+        width: Where to break lines; None for never.
+
+    Example:
+        >>> print(format_summary([], None, 0.0))
+        The model holds no tensors.
+    """
+    if not layers:
+        return "The model holds no tensors."
+    sentences = []
+    broken = [layer for layer in layers if layer.status is Status.NOT_FINITE]
+    if broken:
+        verb = "holds" if len(broken) == 1 else "hold"
+        count = format_count(len(broken), "layer")
+        sentences.append(f"Warning: {count} {verb} NaN or Inf: {list_names(broken)}.")
+    sentences.append(_describe_structure([layer for layer in layers if layer.is_probed]))
+    if quality is not None:
+        sentences.append(
+            f"Network quality Q = {quality:.3f} (of at most {MAX_QUALITY:.3f}); "
+            f"{format_percent(coverage)} of parameters were probed."
+        )
+    return "\n".join(wrap(sentence, width) for sentence in sentences)
+
+
+def _describe_structure(probed: Sequence[LayerMetrics]) -> str:
+    if not probed:
+        return "No layer was probed."
+    structured = [layer for layer in probed if not layer.is_empty]
+    clauses = [_count_structured(len(structured), probed)]
+    noisiest = max(structured, key=lambda layer: layer.noise_fraction or 0.0, default=None)
+    if noisiest is not None and (noisiest.noise_fraction or 0.0) >= 0.5:
+        share = format_percent(noisiest.noise_fraction)
+        clauses.append(f"{sanitize(noisiest.name)} is {share} noise")
+    return "; ".join([*clauses, *_count_rank_ones(structured)]) + "."
+
+
+def _count_structured(structured: int, probed: Sequence[LayerMetrics]) -> str:
+    empty = [layer for layer in probed if layer.is_empty]
+    zeros = [layer for layer in empty if layer.frobenius_norm == 0]
+    noise = [layer for layer in empty if layer.frobenius_norm != 0]
+    if not empty:
+        one = structured == 1
+        return "The one layer holds structure" if one else f"All {structured} layers hold structure"
+    if not structured and not zeros and len(noise) > 1:
+        return f"None of {len(noise)} layers holds structure: all look like pure noise"
+    asides = []
+    if noise:
+        verb = "looks" if len(noise) == 1 else "look"
+        asides.append(f"{len(noise)} {verb} like pure noise: {list_names(noise)}")
+    if zeros:
+        verb = "is" if len(zeros) == 1 else "are"
+        asides.append(f"{len(zeros)} {verb} all zero: {list_names(zeros)}")
+    verb = "holds" if 1 in {structured, len(probed)} else "hold"
+    total = format_count(len(probed), "layer")
+    return f"{structured} of {total} {verb} structure ({'; '.join(asides)})"
+
+
+def _count_rank_ones(layers: Sequence[LayerMetrics]) -> list[str]:
+    inflated = [layer for layer in layers if layer.has_inflated_quality]
+    fully = sum(layer.is_rank_one for layer in inflated)
+    partly = len(inflated) - fully
+    clauses = []
+    if fully:
+        verb, their = ("is", "its") if fully == 1 else ("are", "their")
+        why = f"{their} q, marked *, is at its maximum by definition, not by learning"
+        clauses.append(f"{format_count(fully, 'layer')} {verb} rank 1 ({why})")
+    if partly:
+        verb, their = ("is", "its") if partly == 1 else ("are", "their")
+        why = f"which raises {their} q, marked *, by definition, not by learning"
+        clauses.append(f"{format_count(partly, 'layer')} {verb} rank 1 in one unfolding ({why})")
+    return clauses
+
+
+def format_skipped(layers: Sequence[LayerMetrics], *, width: int | None = 80) -> str:
+    """List what was not probed and why, a line for each status; the counts add up to all tensors.
+
+    Args:
+        layers: Rows of a probe.
+        width: Where to break lines; None for never.
+
+    Example:
+        >>> import rankwise, torch
+        >>> print(format_skipped(rankwise.probe({"fc.bias": torch.ones(8)}).layers))
+        0 of 1 tensor probed; not probed:
+          1 vector (bias or norm scale): fc.bias
+    """
+    groups: dict[Status, list[LayerMetrics]] = {}
+    for layer in layers:
+        groups.setdefault(layer.status, []).append(layer)
+    probed = len(groups.pop(Status.PROBED, []))
+    if not groups:
+        only = "The only tensor was probed." if probed else ""
+        return f"All {probed} tensors were probed." if probed > 1 else only
+    head = f"{probed} of {format_count(len(layers), 'tensor')} probed; not probed:"
+    lines = [wrap(_describe_group(s, group), width, "      ") for s, group in groups.items()]
+    return "\n".join([wrap(head, width), *lines])
+
+
+def _describe_group(status: Status, group: Sequence[LayerMetrics]) -> str:
+    label = _LABELS.get(status, (status.value, status.value))[len(group) != 1]
+    reasons = {clean_reason(layer) for layer in group}
+    if status in _SELF_EXPLAINING or reasons == {""}:
+        listed = list_names(group)
+    elif len(reasons) == 1 and len(group) > 1:
+        listed = f"{list_names(group)} ({reasons.pop()})"
+    else:
+        listed = list_names(group, with_reasons=True)
+    return f"  {len(group)} {label}: {listed}"
+
+
+def clean_reason(layer: LayerMetrics) -> str:
+    """Return the reason of a row's status, safe to print within a sentence."""
+    return sanitize(layer.reason).rstrip(".")
+
+
+def list_names(layers: Sequence[LayerMetrics], *, with_reasons: bool = False) -> str:
+    """Return the first few names, and how many more there are."""
+    texts = [
+        sanitize(layer.name)
+        + (f" ({clean_reason(layer)})" if with_reasons and layer.reason else "")
+        for layer in layers[:_MAX_NAMES]
+    ]
+    hidden = len(layers) - _MAX_NAMES
+    return ", ".join(texts) + (f" and {hidden} more" if hidden > 0 else "")
