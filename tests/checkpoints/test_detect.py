@@ -76,6 +76,7 @@ def _zip(**entries: bytes) -> bytes:
         (lzma.compress(b"weights"), "xz"),
         (b"\x08\x01\x12\x04abcd", "SavedModel"),
         (b"\x08\x06\x12\x02ab\xca\x19\x00", "Core ML"),
+        (b"\x08\x06\xca\x19\x00\x3a\x00", "Core ML"),
         (b"hello, world {\n", "text file"),
         (b"12345678{}\n", "text file"),
         ("größe\n".encode() * 99, "text file"),

@@ -92,6 +92,13 @@ def test_other_types_get_a_row(tmp_path: Path, array: np.ndarray, reason: str) -
     assert good.load().sum() == 2
 
 
+def test_a_type_with_a_shape_of_its_own_gets_a_row(tmp_path: Path) -> None:
+    (tmp_path / "w.npy").write_bytes(_npy("('<f4', (2,))", "(3,)", bytes(24)))
+    (weight,) = open_weights(tmp_path / "w.npy").tensors
+    assert weight.obstacle is not None
+    assert weight.obstacle[0] == "unreadable"
+
+
 def test_pickled_objects_are_never_opened(tmp_path: Path) -> None:
     class Payload:
         def __reduce__(self):

@@ -83,6 +83,7 @@ def test_other_types_come_as_they_are(tmp_path: Path, dtype: str) -> None:
         (TensorProto(name="w", dims=[2, 2], data_type=1, raw_data=b""), "no data"),
         (TensorProto(name="w", dims=[2, 2], data_type=1, raw_data=b"1234"), "unreadable"),
         (TensorProto(name="w", dims=[-1, 2], data_type=1, raw_data=b"1234"), "unreadable"),
+        (TensorProto(name="w", dims=[-1, 2], data_type=1, raw_data=b""), "unreadable"),
         (TensorProto(name="w", dims=[2], data_type=999, raw_data=b"1234"), "unreadable"),
     ],
 )

@@ -295,12 +295,15 @@ def test_a_legacy_file_with_a_pickle_behind_it(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_file_that_changes_is_noticed(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "new", [{"a": torch.ones(2)}, {"a": torch.ones(99), "b": torch.ones(3)}], ids=["fewer", "other"]
+)
+def test_a_file_that_changes_is_noticed(tmp_path: Path, monkeypatch, new: dict) -> None:
     monkeypatch.setattr("rankwise.checkpoints.pytorch._BUDGET", 100)
     torch.save({"a": torch.ones(99), "b": torch.ones(2)}, tmp_path / "w.pt")
     first, second = open_weights(tmp_path / "w.pt").tensors
     first.load()
-    torch.save({"a": torch.ones(2)}, tmp_path / "new")
+    torch.save(new, tmp_path / "new")
     (tmp_path / "new").rename(tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match="changed while"):
         second.load()

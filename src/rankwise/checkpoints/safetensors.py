@@ -181,7 +181,7 @@ def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:
     def load() -> Tensor:
         with convert_errors(path, _KIND):
             tensor: Tensor = handle.get(entry.end - entry.start).get_tensor(entry.name)
-        if tuple(tensor.shape) != entry.shape:
+        if (tuple(tensor.shape), tensor.dtype) != (entry.shape, dtype):
             raise CheckpointError(
                 f"{format_path(path)}: changed while it was being read; try again."
             )
