@@ -1,16 +1,16 @@
-# Every target sets up .venv by itself; when it is there already, that takes no time.
+# Every target sets up .venv if needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY_TO_RUN := $(VENV)/.ready-to-run
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# Tests run side by side on all cores; each process then keeps to one thread.
+# Tests run in parallel on all cores, each process on one thread.
 TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test check format bench pictures results clean
 
-# On one thread: images this small gain nothing from a second, which waits long on a busy machine.
+# One thread: with images this small a second one does not help, and is slow on a busy machine.
 demo: $(READY_TO_RUN)
 	OMP_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
@@ -30,8 +30,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 pictures: $(READY) demo
-	$(BIN)/python docs/picture.py
-	$(BIN)/python docs/screenshots.py
+	$(BIN)/python -m docs.pictures
 
 results: $(READY)
 	$(BIN)/python docs/results.py
@@ -39,7 +38,7 @@ results: $(READY)
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch first and by its pin alone: a range would pull in builds for other hardware.
+# torch first and exactly as pinned: a range would install builds for other hardware.
 $(READY_TO_RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
