@@ -14,7 +14,7 @@ from rankwise.cli.probe import Exclude, Exponent, Include, Key, ProbeOptions, lo
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
-    from rankwise.probes.probe_result import Probe
+    from rankwise.probes.results import Probe
     from rankwise.reports.watch.listening import Watcher
 
 __all__ = ["REPORT_EXAMPLES", "WATCH_EXAMPLES", "report", "watch"]
@@ -69,7 +69,7 @@ def report(
     ] = False,
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
-    from rankwise.probes.probe_result import is_saved_probe
+    from rankwise.probes.results import is_saved_probe
     from rankwise.reports.build import build_page
     from rankwise.reports.html import page_bytes
     from rankwise.reports.images import write_images
