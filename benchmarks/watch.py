@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.timing import format_table
 from rankwise.lab import Config
-from rankwise.lab.records import RunFolder
+from rankwise.lab.records import EpochRecord, EpochSeconds, LayerColumns, Session
+from rankwise.lab.run_folder import RunFolder
 
 _RUNS, _EPOCHS, _LAYERS = 200, 250, 100
 _VISITS = 5
@@ -75,28 +76,28 @@ def _make_runs(folder: Path) -> list[str]:
 def _make_run(folder: Path, seed: int) -> RunFolder:
     run = RunFolder(Config(network="resnet101", epochs=_EPOCHS, seed=seed, out=str(folder)))
     run.path.mkdir()
-    run.open({"started": "2026-01-01T00:00:00+00:00"})
+    run.start(Session(started="2026-01-01T00:00:00+00:00"))
     return run
 
 
-def _epoch(epoch: int) -> dict[str, Any]:
+def _epoch(epoch: int) -> EpochRecord:
     learned = 1 - math.exp(-epoch / 60)
-    return {
-        "epoch": epoch,
-        "batches": 390,
-        "train": {"loss": 2.3 - 2.2 * learned, "accuracy": learned},
-        "test": {"loss": 2.4 - 2.1 * learned, "accuracy": 0.95 * learned},
-        "quality": 0.6 * learned,
-        "rates": [0.03, 0.03 + 0.2 / epoch],
-        "seconds": dict.fromkeys(("data", "step", "probe", "eval", "save", "trained"), 1.0 * epoch),
-    }
+    clocks = ("data", "step", "probe", "eval", "save", "trained")
+    return EpochRecord(
+        epoch=epoch,
+        batches=390,
+        train={"loss": 2.3 - 2.2 * learned, "accuracy": learned},
+        test={"loss": 2.4 - 2.1 * learned, "accuracy": 0.95 * learned},
+        quality=0.6 * learned,
+        rates=(0.03, 0.03 + 0.2 / epoch),
+        seconds=EpochSeconds(**dict.fromkeys(clocks, 1.0 * epoch)),
+    )
 
 
-def _layers(epoch: int) -> dict[str, list[Any]]:
+def _layers(epoch: int) -> LayerColumns:
     draw = random.Random(epoch)  # noqa: S311
     names = [f"stage{i // 25 + 1}.{i % 25}.conv{i % 3 + 1}" for i in range(_LAYERS)]
-    metrics = ("stable_rank", "condition", "quality", "rank", "rate")
-    return {"name": names, **{metric: [draw.random() for _ in names] for metric in metrics}}
+    return LayerColumns(names, *([draw.random() for _ in names] for _ in range(5)))
 
 
 @contextlib.contextmanager

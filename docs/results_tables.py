@@ -228,7 +228,7 @@ def times(found: Findings) -> str:
 
 
 def _seconds(run: Run, *clocks: str) -> float:
-    return median(sum(record["seconds"][c] for c in clocks) for record in run.epochs[1:])
+    return median(sum(getattr(record.seconds, c) for c in clocks) for record in run.epochs[1:])
 
 
 def ranking(found: dict[str, Any]) -> str:

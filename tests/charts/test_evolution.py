@@ -10,6 +10,7 @@ from rankwise.charts.evolution import (
     draw_heat_map,
     draw_rates,
     draw_trajectories,
+    LayerValues,
     make_layer_rows,
 )
 from rankwise.charts.runs import draw_quality
@@ -160,7 +161,7 @@ def test_nothing_but_zeros_is_the_dark_end_of_the_scale():
 
 
 def layer(epoch, name, **metrics):
-    return {"epoch": epoch, "name": name, "stable_rank": 0.25, "rate": 0.1, **metrics}
+    return LayerValues(epoch, name, **{"stable_rank": 0.25, "rate": 0.1, **metrics})
 
 
 def test_layers_are_counted_anew_in_every_epoch():

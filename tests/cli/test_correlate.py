@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from rankwise.cli.exit_codes import CommandGroup
 from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
-from rankwise.lab.records import RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.study.grid import read_study
 from rankwise.study.zoo.scores import SCORES
+from tests.lab.runs import NO_LAYERS, epoch
 
 HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
 
@@ -122,12 +124,12 @@ def test_of_a_study_its_own_trials_are_ranked(tmp_path):
     (cell,) = read_study(file).placed(out=str(tmp_path / "runs")).cells
     others = [cell.config.with_(width=0.5)]
     for number, config in enumerate((*cell.candidates, *cell.trials(cell.candidates[1]), *others)):
-        folder = RunFolder(resolved(config))
+        folder = RunFolder(resolve(config))
         folder.path.mkdir(parents=True)
-        folder.open({"started": "now"})
-        seconds = {"step": 1.0, "trained": 1.0}
-        record = {"epoch": 1, "train": {"accuracy": 0.9}, "test": {"accuracy": 0.1 * number}}
-        folder.add(record | {"quality": 0.4, "rates": None, "seconds": seconds}, {})
+        folder.start(Session(started="now"))
+        record = epoch(1, value=0.1 * number)
+        record.train["accuracy"] = 0.9
+        folder.add(record, NO_LAYERS)
         folder.end("finished")
         tensors = {name: value.astype(np.float32) for name, value in weights(number).items()}
         save_file(tensors, folder.path / "weights.safetensors")

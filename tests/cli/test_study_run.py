@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 import typer
+from msgspec.structs import replace
 
 pytest.importorskip("lightning_fabric")
 
@@ -19,9 +20,11 @@ from rankwise.cli.exit_codes import CommandGroup
 from rankwise.cli.study.live import StudyLive, format_event, format_time
 from rankwise.cli.study.run import RUN_EXAMPLES, run
 from rankwise.cli.study.status import STATUS_EXAMPLES, status
-from rankwise.lab.records import RunFolder
+from rankwise.lab.records import EpochSeconds, Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.study.events import Began, Ended, Failed
 from rankwise.study.progress import StudyProgress
+from tests.lab.runs import NO_LAYERS, epoch
 
 app = typer.Typer(cls=CommandGroup, add_completion=False, rich_markup_mode=None)
 app.command(epilog=RUN_EXAMPLES)(run)
@@ -56,11 +59,10 @@ def over(config, status="finished"):
     """What is left of a run that was trained; the larger its rate the better."""
     folder = RunFolder(config)
     folder.path.mkdir(parents=True)
-    folder.open({"started": "now"})
-    record = {"epoch": 1, "train": {"loss": 1.0}, "test": {"accuracy": config.lr}}
-    record |= {"quality": 0.4, "rates": (0.1, 0.2), "seconds": {"step": 60.0, "trained": 60.0}}
+    folder.start(Session(started="now"))
+    spent = EpochSeconds(step=60.0, trained=60.0)
     for number in (1, 2):
-        folder.add({**record, "epoch": number}, {})
+        folder.add(replace(epoch(number, value=config.lr), seconds=spent), NO_LAYERS)
     folder.end(status)
     (folder.path / "weights.safetensors").touch()
 
@@ -139,7 +141,9 @@ def test_a_study_with_failures_says_which_and_exits_with_1(study, monkeypatch):
 
 
 def test_runs_of_another_process_are_told(study, monkeypatch):
-    monkeypatch.setattr(Crew, "failing", {"adam": "Another process is at runs/x. Wait for it."})
+    monkeypatch.setattr(
+        Crew, "failing", {"adam": "Another process is training runs/x. Wait for it."}
+    )
     result = study("run")
     assert result.exit_code == 1
     assert "2 runs are being trained by another process" in result.stdout

@@ -14,7 +14,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-PRELOADED = ["lightning_fabric", "rankwise.lab", "torch.distributed.fsdp", "sklearn.datasets"]
+PRELOADED = ["lightning_fabric", "rankwise.lab", "sklearn.datasets"]
 # Far more than any run here takes.
 GIVE_UP = 200
 

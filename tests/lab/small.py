@@ -1,8 +1,7 @@
 """Tiny runs in this process, and tiny data."""
 
-import json
-
 import torch
+from msgspec.structs import replace
 
 from rankwise.lab import Config, train
 from rankwise.lab.data.dataset import MemorySplit, make_dataset
@@ -20,8 +19,8 @@ def trained(out, *, watch=None, **options):
 
 def bits(run):
     """All that two runs of the same options must share."""
-    epochs = [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in run.epochs]
-    return json.dumps(epochs), run.layers(), run.weights.read_bytes()
+    epochs = [replace(epoch, seconds=None) for epoch in run.epochs]
+    return epochs, run.layers(), run.weights.read_bytes()
 
 
 def images(classes, *, count=48, size=8, multilabel=False):

@@ -1,6 +1,7 @@
 """What a run is asked to do, from Python and from TOML."""
 
 import dataclasses
+import itertools
 import math
 import re
 import subprocess
@@ -13,9 +14,10 @@ import pytest
 import rankwise
 from rankwise.lab import Config, ConfigError
 from rankwise.lab.config import from_mapping, read_toml
+from rankwise.lab.defaults import resolve
 
 KINDS = get_type_hints(Config)
-WHERE = ("accelerator", "devices", "strategy", "workers", "data_root", "out", "log")
+WHERE = ("accelerator", "devices", "workers", "data_root", "out", "log")
 NAMES = [field.name for field in fields(Config)]
 WHAT = [name for name in NAMES if name not in WHERE]
 
@@ -122,6 +124,61 @@ def test_a_run_has_another_name_if_it_is_another_run(name):
 def test_a_run_keeps_its_name_wherever_it_is(name):
     assert Config(**{name: another(name)}).name == Config().name
     assert name not in Config().identity()
+
+
+def test_an_option_that_leaves_runs_as_they_were_changes_no_name():
+    """Also one that None stands for in all runs it applies to, as for ζ."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Later(Config):
+        warmup: int = dataclasses.field(default=0, metadata=METADATA)
+        polish: str | None = dataclasses.field(default=None, metadata=METADATA)
+        sharpness: float | None = dataclasses.field(
+            default=None, metadata={**METADATA, "constant": 2.0}
+        )
+
+    for options in ({}, {"optimizer": "sgd", "lr": 0.1}, {"network": "lstm1", "epochs": 3}):
+        given = {**Config(**options).identity()}
+        assert Later(**given).name == Later(**given, sharpness=2.0).name == Config(**options).name
+        assert Later(**given, warmup=1).name != Config(**options).name
+        assert Later(**given, sharpness=1.0).name != Config(**options).name
+
+
+METADATA = {"help": "", "constant": None, "where": False}
+
+
+def test_runs_that_differ_have_names_that_differ():
+    """Also where options that None stands for, or that follow from others, are given."""
+    choices = {
+        "network": ("resnet8", "wgan", "lstm1"),
+        "optimizer": ("rmsgd", "sgd", "stable-rank-adamw"),
+        "epochs": (None, 15, 250),
+        "lr": (None, 0.03, 0.1),
+        "beta": (None, 0.98),
+        "zeta": (None, 1.0, 3.0),
+        "floor": (None, 0.0),
+        "rule": (None, "paper", "annealed"),
+    }
+    names = {}
+    for values in itertools.product(*choices.values()):
+        options = dict(zip(choices, values, strict=True))
+        if options["optimizer"] == "sgd" and any(options[n] for n in ("beta", "zeta", "rule")):
+            continue
+        if options["optimizer"] == "sgd" and options["floor"] is not None:
+            continue
+        config = resolve(Config(**options))
+        assert names.setdefault(config.name, config) == config
+    assert len(names) == len(set(names.values())) > 100
+
+
+def test_names_stay_what_they_are():
+    """A run that was recorded must be found again: these names may change by a migration only."""
+    runs = {
+        "resnet20-digits-rmsgd-863aef0d-seed0": {},
+        "vgg16-cifar10-sgd-d2d5bc96-seed3": {"network": "vgg16", "data": "cifar10"}
+        | {"optimizer": "sgd", "schedule": "cosine", "epochs": 15, "seed": 3},
+    }
+    assert [resolve(Config(**options)).name for options in runs.values()] == list(runs)
 
 
 def test_a_name_is_readable_in_front_and_the_same_every_time():

@@ -5,12 +5,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 import rankwise
 from rankwise.lab import Config
 from rankwise.lab.budget import Budget
+from rankwise.lab.defaults import resolve
 from rankwise.lab.live import Live, Silent, format_epoch
-from rankwise.lab.resolve import resolved
 from tests.lab.runs import epoch, written
 
 rich_console = pytest.importorskip("rich.console")
@@ -23,7 +24,7 @@ def console(*, terminal):
 
 
 def job(*, number=0, batch=0, budget=None, **options):
-    config = resolved(Config(**options))
+    config = resolve(Config(**options))
     budget = budget or Budget(250, None)
     return SimpleNamespace(
         config=config,
@@ -83,7 +84,7 @@ def test_names_are_shown_as_they_are(run, terminal):
 def test_lines_fit_a_terminal():
     where = console(terminal=False)
     live = Live(where)
-    wide = {**epoch(250, loss=1234.5), "rates": (0.000123, 0.00456)}
+    wide = replace(epoch(250, loss=1234.5), rates=(0.000123, 0.00456))
     wide["test"] = {"loss": 123.4, "accuracy": 0.9999, "top5": 1.0, "auc": 0.5}
     live.epoch(job(), wide)
     wide["test"] = {"loss": 9.9, "perplexity": 12345.6}
@@ -95,7 +96,7 @@ def test_lines_fit_a_terminal():
 
 def test_the_bar_fits_a_terminal():
     where = console(terminal=True)
-    wide = {**epoch(250, loss=12.345), "rates": (0.000123, 0.00456)}
+    wide = replace(epoch(250, loss=12.345), rates=(0.000123, 0.00456))
     with Live(where) as live:
         live.begin(job())
         live.epoch(job(number=249), wide)
@@ -146,10 +147,10 @@ def test_a_bar_is_taken_away_when_a_run_fails():
         (epoch(1, score="perplexity", value=123.46), "loss 1.000  ppl 123.5  Q 0.400  η 0.1…0.2"),
         (epoch(1, score="frechet", value=17.0), "loss 1.000  FD 17.0  Q 0.400  η 0.1…0.2"),
         (
-            {**epoch(1, value=None, loss=None, quality=None), "rates": None},
+            replace(epoch(1, value=None, loss=None, quality=None), rates=None),
             "loss –  acc –  Q –",
         ),
-        ({**epoch(1), "rates": [0.03, 0.03]}, "loss 1.000  acc 50.0%  Q 0.400  η 0.03"),
+        (replace(epoch(1), rates=[0.03, 0.03]), "loss 1.000  acc 50.0%  Q 0.400  η 0.03"),
     ],
     ids=["none", "language", "gan", "lost", "one rate"],
 )

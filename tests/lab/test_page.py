@@ -38,7 +38,7 @@ def test_the_toml_example_is_understood(tmp_path):
 def test_the_commands_are_understood(command):
     import shlex
 
-    from rankwise.lab.resolve import resolved
+    from rankwise.lab.defaults import resolve
 
     words = shlex.split(command)[1:]
     options = dict(zip(words[::2], words[1::2], strict=True))
@@ -48,4 +48,4 @@ def test_the_commands_are_understood(command):
         for name, value in options.items()
         if name not in ("--trials", "--config")
     }
-    assert resolved(from_mapping(given, "the page"))
+    assert resolve(from_mapping(given, "the page"))

@@ -23,27 +23,32 @@ def differ(one, two):
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 
 
+# On CPUs each process has a batch normalisation of its own, so a network without any.
+PLAIN = {"network": "vit", "width": 0.1, "data": "digits", "image_size": 16, "train_size": 256}
+PLAIN |= {"batch_size": 64}
+
+
 @pytest.mark.parametrize("optimizer", ["rmsgd", "adamw", "sam", "sls"])
 def test_two_processes_train_what_one_does(tmp_path, optimizer):
-    one, two = both(tmp_path, {**SMALL, **PRECISE, "optimizer": optimizer})
+    one, two = both(tmp_path, {**PLAIN, **PRECISE, "optimizer": optimizer, "lr": 1e-3})
     assert differ(one, two) < 1e-9
     for a, b in zip(one.epochs, two.epochs, strict=True):
-        assert a["test"]["accuracy"] == b["test"]["accuracy"]
-        assert a["train"]["loss"] == pytest.approx(b["train"]["loss"], rel=1e-9)
+        assert a.test["accuracy"] == b.test["accuracy"]
+        assert a.train["loss"] == pytest.approx(b.train["loss"], rel=1e-9)
     for a, b in zip(one.layers(), two.layers(), strict=True):
-        assert a["name"] == b["name"]
-        assert a["rate"] == pytest.approx(b["rate"], rel=1e-6)
+        assert a.name == b.name
+        assert a.rate == pytest.approx(b.rate, rel=1e-6)
 
 
-def test_a_sharded_network_trains_what_a_whole_one_does(tmp_path):
-    one, two = both(tmp_path, {**SMALL, "epochs": 2, "optimizer": "rmsgd"}, strategy="fsdp")
-    assert differ(one, two) < 1e-4
-    assert [row["name"] for row in one.layers()] == [row["name"] for row in two.layers()]
+def test_a_network_with_batch_normalisation_trains_on_two_processes(tmp_path):
+    several(tmp_path, {**SMALL, "epochs": 2, "optimizer": "rmsgd", "out": str(tmp_path / "two")})
+    run = load_run(only_run(tmp_path / "two"))
+    assert run.status == "finished"
+    assert run.epochs[1].train["loss"] < run.epochs[0].train["loss"]
 
 
-@pytest.mark.parametrize("network", ["wgan", "wgan-gp"])
-def test_two_processes_train_the_gan_that_one_does(tmp_path, network):
-    options = {"network": network, "width": 0.07, "data": "digits", "image_size": 8}
+def test_two_processes_train_the_gan_that_one_does(tmp_path):
+    options = {"network": "wgan-gp", "width": 0.07, "data": "digits", "image_size": 8}
     one, two = both(tmp_path, {**options, "optimizer": "rmsprop", "epochs": 1, "critic_steps": 2})
     assert differ(one, two) < 1e-3
 
@@ -58,7 +63,7 @@ def test_two_processes_train_the_language_model_that_one_does(tmp_path):
 
 
 def test_a_run_may_go_on_with_another_number_of_processes(tmp_path):
-    options = {**SMALL, **PRECISE, "optimizer": "rmsgd", "out": str(tmp_path / "runs")}
+    options = {**PLAIN, **PRECISE, "optimizer": "rmsgd", "out": str(tmp_path / "runs")}
     finish(tmp_path, options)
     run = only_run(tmp_path / "runs")
     before = load_file(run / "weights.safetensors")
@@ -80,4 +85,4 @@ def test_processes_whose_clocks_differ_agree_on_the_time(tmp_path):
     several(tmp_path, {**options, "out": str(out)})
     run = load_run(only_run(out))
     assert run.status == "finished"
-    assert run.last["seconds"]["trained"] >= 3
+    assert run.last.seconds.trained >= 3

@@ -2,26 +2,29 @@
 
 import json
 import math
+import re
 import sys
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 import rankwise
 from rankwise.lab import Config, RunError, load_run, load_runs
-from rankwise.lab.checks import is_epoch
-from rankwise.lab.records import RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import SCHEMA, EpochRecord, LayerRecord, Session, decode_record
+from rankwise.lab.run_folder import RunFolder
 from tests.lab.runs import LAYERS, epoch, written
 
 
 def test_a_run_reads_back_as_it_was_written(tmp_path):
     folder = written(tmp_path, [epoch(1), epoch(2, value=0.75)], optimizer="sgd", seed=3)
     run = load_run(folder.path)
-    assert run.config == resolved(Config(out=str(tmp_path), optimizer="sgd", seed=3))
+    assert run.config == resolve(Config(out=str(tmp_path), optimizer="sgd", seed=3))
     assert (run.status, len(run.epochs), run.budget) == ("finished", 2, None)
-    assert run.last["test"] == {"accuracy": 0.75}
-    assert run.last["rates"] == [0.1, 0.2]
-    assert run.sessions() == [{"started": "now"}]
+    assert run.last.test == {"accuracy": 0.75}
+    assert run.last.rates == (0.1, 0.2)
+    assert run.sessions() == [Session(started="now")]
     assert run.weights == folder.path / "weights.safetensors"
     assert load_run(str(folder.path)) == run
 
@@ -30,9 +33,9 @@ def test_a_run_can_be_read_while_it_goes_on(tmp_path):
     folder = written(tmp_path, [], status=None)
     assert not folder.is_over
     run = folder.read()
-    assert (run.status, run.last, run.layers()) == ("unfinished", {}, [])
+    assert (run.status, run.last, run.layers()) == ("unfinished", None, [])
     folder.add(epoch(1), LAYERS)
-    assert folder.read().last["epoch"] == 1
+    assert folder.read().epoch == 1
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged"])
@@ -46,21 +49,21 @@ def test_a_run_that_is_over_says_how(tmp_path, status):
 
 def test_every_layer_of_every_epoch_is_a_row(tmp_path):
     rows = written(tmp_path, [epoch(1), epoch(2)]).read().layers()
-    assert [(row["epoch"], row["name"]) for row in rows] == [
+    assert [(row.epoch, row.name) for row in rows] == [
         (1, "conv"),
         (1, "fc"),
         (2, "conv"),
         (2, "fc"),
     ]
-    assert rows[0] == {"epoch": 1, **{name: column[0] for name, column in LAYERS.items()}}
-    assert rows[1]["quality"] is None
+    assert rows[0] == LayerRecord(1, *(column[0] for column in LAYERS.columns()))
+    assert rows[1].quality is None
 
 
 def test_a_half_written_last_line_does_not_count(tmp_path):
     folder = written(tmp_path, [epoch(1), epoch(2)])
     path = folder.path / "epochs.jsonl"
     path.write_bytes(path.read_bytes()[:-1])  # all of it but its end
-    assert [record["epoch"] for record in folder.read().epochs] == [1]
+    assert [record.epoch for record in folder.read().epochs] == [1]
 
 
 def test_the_epoch_before_does_not_stand_for_a_last_one_that_was_lost(tmp_path):
@@ -94,7 +97,7 @@ def test_a_broken_line_is_left_out_with_a_warning(tmp_path, broken):
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], broken, lines[2], b""]))
     with pytest.warns(UserWarning, match=r"epochs\.jsonl: a broken record is left out"):
-        assert [record["epoch"] for record in folder.read().epochs] == [1, 3]
+        assert [record.epoch for record in folder.read().epochs] == [1, 3]
 
 
 SECONDS = {"step": 1.0, "trained": 1.0}
@@ -120,7 +123,6 @@ DAMAGED = {
     "an epoch that is true": {"epoch": True},
     "an epoch before the first": {"epoch": 0},
     "an epoch beyond all floats": {"epoch": 10**400},
-    "something nested that we never write": {"more": {"a": 1}},
 }
 
 
@@ -128,9 +130,9 @@ DAMAGED = {
 def test_a_damaged_epoch_is_left_out_with_a_warning(tmp_path, change):
     folder = written(tmp_path, [epoch(1)])
     with (folder.path / "epochs.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**epoch(2), **change}) + "\n")
+        file.write(json.dumps({**to_builtins(epoch(2)), **change}) + "\n")
     with pytest.warns(UserWarning, match=r"epochs\.jsonl: a broken record is left out"):
-        assert [record["epoch"] for record in folder.read().epochs] == [1]
+        assert [record.epoch for record in folder.read().epochs] == [1]
 
 
 LOST = {  # what a run of each task may record
@@ -144,7 +146,8 @@ LOST = {  # what a run of each task may record
 
 @pytest.mark.parametrize("change", LOST.values(), ids=LOST)
 def test_null_stands_for_what_was_no_number(change):
-    assert is_epoch(json.loads(json.dumps({**epoch(1), **change})))
+    text = json.dumps({**to_builtins(epoch(1)), **change}).encode()
+    assert decode_record(text, EpochRecord) is not None
 
 
 def _counts(folder):
@@ -157,8 +160,8 @@ def _counts(folder):
 def test_a_deeply_nested_line_is_left_out_with_a_warning(tmp_path, name, depth):
     folder = written(tmp_path, [epoch(1)])
     lines = {
-        "epochs.jsonl": {**epoch(2), "test": {"accuracy": "DEEP"}},
-        "layers.jsonl": {"epoch": 2, "layers": {**LAYERS, "rate": ["DEEP", 0.1]}},
+        "epochs.jsonl": {**to_builtins(epoch(2)), "test": {"accuracy": "DEEP"}},
+        "layers.jsonl": {"epoch": 2, "layers": {**to_builtins(LAYERS), "rate": ["DEEP", 0.1]}},
         "sessions.jsonl": {"started": "now", "data": "DEEP"},
     }
     nested = "[" * depth + "]" * depth
@@ -171,13 +174,12 @@ def test_a_deeply_nested_line_is_left_out_with_a_warning(tmp_path, name, depth):
 BROKEN_LAYERS = {
     "no columns": None,
     "a list": [1],
-    "no names": {key: column for key, column in LAYERS.items() if key != "name"},
-    "no rates": {key: column for key, column in LAYERS.items() if key != "rate"},
-    "unequal columns": {**LAYERS, "rank": [3.0]},
-    "a number for a column": {**LAYERS, "rank": 3.0},
-    "a number for a name": {**LAYERS, "name": ["conv", 5]},
-    "text for a number": {**LAYERS, "rate": ["0.1", None]},
-    "a column that hides the epoch": {**LAYERS, "epoch": [None, None]},
+    "no names": {key: column for key, column in to_builtins(LAYERS).items() if key != "name"},
+    "no rates": {key: column for key, column in to_builtins(LAYERS).items() if key != "rate"},
+    "unequal columns": {**to_builtins(LAYERS), "rank": [3.0]},
+    "a number for a column": {**to_builtins(LAYERS), "rank": 3.0},
+    "a number for a name": {**to_builtins(LAYERS), "name": ["conv", 5]},
+    "text for a number": {**to_builtins(LAYERS), "rate": ["0.1", None]},
 }
 
 
@@ -187,7 +189,7 @@ def test_damaged_layers_are_left_out_with_a_warning(tmp_path, columns):
     with (folder.path / "layers.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"epoch": 2, "layers": columns}) + "\n")
     with pytest.warns(UserWarning, match=r"layers\.jsonl: a broken record is left out"):
-        assert {row["epoch"] for row in folder.read().layers()} == {1}
+        assert {row.epoch for row in folder.read().layers()} == {1}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_damaged_start_is_left_out_with_a_warning(tmp_path, change):
     with (folder.path / "sessions.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"started": "later", **change}) + "\n")
     with pytest.warns(UserWarning, match=r"sessions\.jsonl: a broken record is left out"):
-        assert folder.read().sessions() == [{"started": "now"}]
+        assert folder.read().sessions() == [Session(started="now")]
 
 
 def test_a_budget_that_is_no_number_is_none(tmp_path):
@@ -231,8 +233,8 @@ def test_epochs_that_are_run_again_are_cut_off(tmp_path):
     with pytest.warns(UserWarning, match="epoch 3 was recorded but not saved"):
         folder.cut_after(2)
     run = folder.read()
-    assert [record["epoch"] for record in run.epochs] == [1, 2]
-    assert {row["epoch"] for row in run.layers()} == {1, 2}
+    assert [record.epoch for record in run.epochs] == [1, 2]
+    assert {row.epoch for row in run.layers()} == {1, 2}
     for name in ("epochs.jsonl", "layers.jsonl"):
         assert (folder.path / name).read_bytes().count(b"\n") == 2
 
@@ -265,13 +267,13 @@ def test_a_line_that_is_no_record_is_left_out_with_a_warning(tmp_path, line):
         run = folder.read()
     assert len(run.epochs) == 1
     with pytest.warns(UserWarning, match="a broken record is left out"):
-        assert {row["epoch"] for row in run.layers()} == {1}
+        assert {row.epoch for row in run.layers()} == {1}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
 def test_what_is_no_number_is_null_which_every_reader_knows(tmp_path, value):
-    layers = {**LAYERS, "quality": [value, 0.1]}
-    record = {**epoch(1, value=value, loss=value), "rates": (value, 1.0)}
+    layers = replace(LAYERS, quality=[value, 0.1])
+    record = replace(epoch(1, value=value, loss=value), rates=(value, 1.0))
     folder = written(tmp_path, [record], layers=layers)
 
     def refuse(word):
@@ -281,15 +283,15 @@ def test_what_is_no_number_is_null_which_every_reader_knows(tmp_path, value):
         for line in (folder.path / name).read_text().splitlines():
             json.loads(line, parse_constant=refuse)
     run = folder.read()
-    assert run.last["test"] == {"accuracy": None}
-    assert run.last["rates"] == [None, 1.0]
-    assert [row["quality"] for row in run.layers()] == [None, 0.1]
+    assert run.last.test == {"accuracy": None}
+    assert run.last.rates == (None, 1.0)
+    assert [row.quality for row in run.layers()] == [None, 0.1]
 
 
 def test_the_seconds_of_a_budget_are_kept(tmp_path):
     folder = written(tmp_path, [], budget="wall clock of 2 SGD epochs")
     assert folder.budget is None
-    folder.set_budget(12.5)
+    folder.write_budget(12.5)
     again = RunFolder(folder.config)
     assert (again.budget, again.read().budget) == (12.5, 12.5)
 
@@ -298,7 +300,7 @@ def test_where_a_run_is_may_change_when_it_goes_on(tmp_path):
     folder = written(tmp_path, [epoch(1)], status=None, workers=2)
     moved = RunFolder(folder.config.with_(workers=5, devices=3))
     assert moved.path == folder.path
-    moved.open({"started": "later"})
+    moved.start(Session(started="later"))
     run = moved.read()
     assert (run.config.workers, len(run.sessions()), len(run.epochs)) == (5, 2, 1)
 
@@ -325,8 +327,20 @@ def test_without_pandas_it_says_what_to_install(tmp_path, monkeypatch):
 )
 def test_options_that_cannot_be_read_are_an_error_that_names_the_folder(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(RunError, match="its records can't be read"):
+    with pytest.raises(RunError, match=re.escape(str(tmp_path))):
         load_run(tmp_path)
+
+
+def test_options_of_another_version_say_what_to_do(tmp_path):
+    folder = written(tmp_path, [epoch(1)])
+    path = folder.path / "config.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps(record["options"] | {"gain": "absolute"}))  # version 1
+    with pytest.raises(RunError, match=r"older version.*migrate_records"):
+        load_run(folder.path)
+    path.write_text(json.dumps(record | {"schema": SCHEMA + 1}))
+    with pytest.raises(RunError, match=f"version {SCHEMA + 1}.*version {SCHEMA}"):
+        load_run(folder.path)
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
@@ -353,7 +367,8 @@ def test_a_run_draws_its_figures(tmp_path):
     for figure in (run.plot_heat_map("rate"), run.plot_rates(), run.plot_trajectories()):
         assert [row["layer"] for row in figure.data.values] == ["conv", "fc", "conv", "fc"]
     assert [row["quality"] for row in run.plot_quality().data.values] == [0.4, 0.4]
-    assert {row["part"] for row in run.plot_time().data.values} == {"data", "step"}
+    seconds = {row["part"]: row["seconds"] for row in run.plot_time().data.values}
+    assert (seconds["data"], seconds["step"], seconds["save"]) == (0.1, 0.9, 0.0)
 
 
 def test_without_altair_it_says_what_to_install(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rankwise.lab import load_run
-from rankwise.lab.storage import latest_state
+from rankwise.lab.run_folder import load_state
 from tests.lab.processes import SMALL, Child, contents, finish, only_run, wait_for
 
 KILLS = 20
@@ -27,7 +27,7 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(tmp_path, optimi
     options = {**SMALL, "optimizer": optimizer, "epochs": 12, "cutout": True}
     finish(tmp_path, {**options, "out": str(tmp_path / "whole")})
     whole = load_run(only_run(tmp_path / "whole"))
-    epoch = whole.last["seconds"]["trained"] / len(whole.epochs)
+    epoch = whole.last.seconds.trained / len(whole.epochs)
     moments = random.Random(optimizer)  # noqa: S311
     out, runs = tmp_path / "killed", 0
     for _ in range(KILLS // 2):
@@ -42,7 +42,7 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(tmp_path, optimi
         finish(tmp_path, {**options, "out": str(folder)})
         assert contents(only_run(folder)) == contents(whole.folder)
     sessions = load_run(only_run(out / "0")).sessions()
-    assert len({session["epoch"] for session in sessions}) > 2  # it went on from several places
+    assert len({session.epoch for session in sessions}) > 2  # it went on from several places
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_from_there(tmp_path):
@@ -55,7 +55,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_from_there(tmp_path):
     code, text = child.end()
     assert code == 3
     assert "all of it is saved" in text
-    state = latest_state(only_run(out))
+    state = load_state(only_run(out))
     assert 0 < state["batch"] < 179
     finish(tmp_path, {**options, "out": str(out)})
     assert contents(only_run(out)) == contents(only_run(tmp_path / "whole"))
@@ -74,7 +74,7 @@ def test_a_language_model_stopped_in_an_epoch_keeps_its_memory(tmp_path):
     wait_for(lambda: any(out.glob("*/sessions.jsonl")))
     child.send(signal.SIGTERM)
     child.end()
-    assert latest_state(only_run(out))["batch"] > 0
+    assert load_state(only_run(out))["batch"] > 0
     finish(tmp_path, {**options, "out": str(out)})
     assert contents(only_run(out)) == contents(only_run(tmp_path / "whole"))
 
@@ -88,7 +88,7 @@ def test_a_broken_state_is_warned_of_and_the_one_before_taken(tmp_path):
     newest = max(run.glob("state-*.pt"))
     newest.write_bytes(newest.read_bytes()[:1000])
     with pytest.warns(UserWarning, match="is broken"):
-        assert latest_state(run)["epoch"] == 2
+        assert load_state(run)["epoch"] == 2
     finish(tmp_path, {**options, "out": str(tmp_path / "broken")})
     assert contents(run) == contents(only_run(tmp_path / "whole"))
 
@@ -99,7 +99,7 @@ def test_a_full_disk_is_a_sentence_and_no_finished_epoch_is_lost(tmp_path):
     code, text = Child(tmp_path, options, limit=20_000).end()
     assert code == 3
     assert "The disk is full" in text
-    assert "same command" in text
+    assert "repeat the command" in text
     run = only_run(tmp_path / "runs")
     assert not list(run.glob(".*.tmp"))
     finish(tmp_path, options)
@@ -115,7 +115,7 @@ def test_a_second_process_is_kept_off_a_run(tmp_path):
     code, text = Child(tmp_path, options).end()
     first.kill()
     assert code == 3
-    assert "Another process is at" in text
+    assert "Another process is training" in text
 
 
 def test_a_run_that_diverges_is_recorded_as_such(tmp_path):
@@ -124,5 +124,5 @@ def test_a_run_that_diverges_is_recorded_as_such(tmp_path):
     run = load_run(only_run(tmp_path / "runs"))
     assert run.status == "diverged"
     assert len(run.epochs) == 1
-    assert run.last["train"]["loss"] is None
+    assert run.last.train["loss"] is None
     assert torch.load(max(run.folder.glob("state-*.pt")), weights_only=True)["epoch"] == 1

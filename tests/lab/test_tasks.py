@@ -9,8 +9,8 @@ from rankwise.lab import Config, ConfigError
 from rankwise.lab import job as jobs
 from rankwise.lab.budget import Budget
 from rankwise.lab.data.dataset import FileSplit
+from rankwise.lab.defaults import resolve
 from rankwise.lab.devices import launched
-from rankwise.lab.resolve import resolved
 from rankwise.lab.tasks.task import Place
 from tests.lab.small import TINY, images
 
@@ -27,7 +27,7 @@ def begin(fabric, monkeypatch):
     def begun(found=None, **options):
         if found is not None:
             monkeypatch.setattr(jobs, "load_dataset", lambda *_, **__: found)
-        config = resolved(Config(**{**TINY, "epochs": 1, "batch_size": 8, **options}))
+        config = resolve(Config(**{**TINY, "epochs": 1, "batch_size": 8, **options}))
         return jobs.job_for(config, fabric, Budget(1, None))
 
     return begun

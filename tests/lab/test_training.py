@@ -7,6 +7,7 @@ import signal
 
 import pytest
 import torch
+from msgspec.structs import asdict
 
 import rankwise
 from rankwise.lab import (
@@ -22,7 +23,8 @@ from rankwise.lab import (
 from rankwise.lab import job as jobs
 from rankwise.lab import training as loop
 from rankwise.lab.optimizers import NAMES
-from rankwise.lab.storage import save_state
+from rankwise.lab.records import SCHEMA
+from rankwise.lab.run_folder import save_state
 from tests.lab.small import TINY, Watching, bits, images, trained
 
 pytest.importorskip("lightning_fabric")
@@ -38,46 +40,46 @@ def run(tmp_path_factory):
 
 def test_every_epoch_is_recorded_with_all_that_is_promised(run):
     assert run.status == "finished"
-    assert [epoch["epoch"] for epoch in run.epochs] == [1, 2]
+    assert [epoch.epoch for epoch in run.epochs] == [1, 2]
     for epoch in run.epochs:
-        assert epoch["batches"] == 11
-        for split in ("train", "test"):
-            assert set(epoch[split]) == {"loss", "accuracy", "top5"}
-            assert 0 < epoch[split]["accuracy"] < epoch[split]["top5"] <= 1
-            assert 0 < epoch[split]["loss"] < 10
-        assert 0 <= epoch["quality"] <= math.sqrt(2)
-        assert set(epoch["seconds"]) == {"data", "step", "probe", "eval", "save", "trained"}
-        assert all(value >= 0 for value in epoch["seconds"].values())
-        assert epoch["seconds"]["step"] > 0 < epoch["seconds"]["eval"]
-    assert run.epochs[1]["train"]["loss"] < run.epochs[0]["train"]["loss"]
-    seconds = [epoch["seconds"] for epoch in run.epochs]
-    own = sum(s["data"] + s["step"] + s["probe"] for s in seconds)
-    assert seconds[1]["trained"] == pytest.approx(own)
+        assert epoch.batches == 11
+        for scores in (epoch.train, epoch.test):
+            assert set(scores) == {"loss", "accuracy", "top5"}
+            assert 0 < scores["accuracy"] < scores["top5"] <= 1
+            assert 0 < scores["loss"] < 10
+        assert 0 <= epoch.quality <= math.sqrt(2)
+        assert all(value >= 0 for value in asdict(epoch.seconds).values())
+        assert epoch.seconds.step > 0 < epoch.seconds.eval
+    assert run.epochs[1].train["loss"] < run.epochs[0].train["loss"]
+    seconds = [epoch.seconds for epoch in run.epochs]
+    own = sum(s.data + s.step + s.probe for s in seconds)
+    assert seconds[1].trained == pytest.approx(own)
 
 
 def test_every_layer_is_recorded_with_its_metrics_and_rate(run):
     rows = run.layers()
-    names = [row["name"] for row in rows if row["epoch"] == 1]
+    names = [row.name for row in rows if row.epoch == 1]
     assert names[0] == "stem.conv"
     assert names[-1] == "classifier"
-    assert [row["name"] for row in rows] == names * 2
-    assert set(rows[0]) == {"epoch", "name", *METRICS, "rate"}
-    last = [row for row in rows if row["epoch"] == 2]
-    assert [min(r["rate"] for r in last), max(r["rate"] for r in last)] == run.last["rates"]
+    assert [row.name for row in rows] == names * 2
+    last = [row for row in rows if row.epoch == 2]
+    assert (min(r.rate for r in last), max(r.rate for r in last)) == run.last.rates
     # The records are those of the weights that were saved.
     found = {layer.name: layer for layer in rankwise.probe(run.weights).probed}
     for row in last:
         for metric in METRICS:
-            expected = getattr(found[row["name"] + ".weight"], metric)
-            assert row[metric] == pytest.approx(expected, abs=1e-5)
+            expected = getattr(found[row.name + ".weight"], metric)
+            assert getattr(row, metric) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_run_says_what_it_was_asked_and_where_it_ran(run):
     assert None not in (run.config.lr, run.config.batch_size, run.config.schedule)
     (session,) = run.sessions()
-    assert set(session) >= {"started", "commit", "versions", "hardware", "processes", "data"}
-    assert session["processes"] == 1
-    assert json.loads((run.folder / "config.json").read_text())["seed"] == 0
+    assert session.started.startswith("20")
+    assert {"python", "torch", "rankwise"} <= set(session.versions)
+    assert (session.processes, session.epoch, session.data["train"]) == (1, 0, 1438)
+    stored = json.loads((run.folder / "config.json").read_text())
+    assert (stored["schema"], stored["options"]["seed"]) == (SCHEMA, 0)
 
 
 def test_a_run_that_is_over_is_only_read(run, monkeypatch):
@@ -102,21 +104,21 @@ def test_trials_have_seeds_and_results_of_their_own(tmp_path):
     runs = train_trials(config.with_(out=str(tmp_path), accelerator="cpu"), 2)
     assert [run.config.seed for run in runs] == [5, 6]
     assert len({run.folder for run in runs}) == 2
-    assert runs[0].last["train"]["loss"] != runs[1].last["train"]["loss"]
+    assert runs[0].last.train["loss"] != runs[1].last.train["loss"]
 
 
 def test_any_optimizers_run_is_probed_and_its_budget_does_not_pay_for_it(tmp_path):
     run = trained(tmp_path, optimizer="adamw")
-    assert all(row["rate"] == 0.001 and row["quality"] is not None for row in run.layers())
-    seconds = run.last["seconds"]
-    assert seconds["probe"] > 0
-    assert seconds["trained"] == pytest.approx(seconds["data"] + seconds["step"])
+    assert all(row.rate == 0.001 and row.quality is not None for row in run.layers())
+    seconds = run.last.seconds
+    assert seconds.probe > 0
+    assert seconds.trained == pytest.approx(seconds.data + seconds.step)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "rmsgd"])
 def test_a_cosine_ends_near_nothing(tmp_path, optimizer):
     run = trained(tmp_path, optimizer=optimizer, schedule="cosine", epochs=2, lr=0.1)
-    rates = [epoch["rates"] for epoch in run.epochs]
+    rates = [epoch.rates for epoch in run.epochs]
     # What was used last: at 21 of 22 batches.
     assert rates[1][1] < 0.1 * 0.5 * (1 + math.cos(math.pi * 21 / 22)) * 2
     assert rates[1][1] < rates[0][1] / 50
@@ -125,7 +127,7 @@ def test_a_cosine_ends_near_nothing(tmp_path, optimizer):
 def test_a_step_schedule_is_recorded(tmp_path):
     options = {"optimizer": "sgd", "schedule": "step", "step_size": 1, "gamma": 0.1, "epochs": 2}
     run = trained(tmp_path, **options)
-    assert [epoch["rates"] for epoch in run.epochs] == [[0.1, 0.1], pytest.approx([0.01, 0.01])]
+    assert [epoch.rates for epoch in run.epochs] == [(0.1, 0.1), pytest.approx((0.01, 0.01))]
 
 
 def test_a_budget_of_time_ends_by_time_with_a_part_of_an_epoch(tmp_path):
@@ -133,11 +135,11 @@ def test_a_budget_of_time_ends_by_time_with_a_part_of_an_epoch(tmp_path):
     assert run.status == "finished"
     assert run.config.epochs is None
     assert run.budget == 1.0
-    assert run.last["seconds"]["trained"] >= 1.0
-    assert all(epoch["seconds"]["trained"] < 1.0 for epoch in run.epochs[:-1])
-    assert all(epoch["batches"] == 179 for epoch in run.epochs[:-1])
-    assert 1 <= run.last["batches"] <= 179
-    assert run.last["test"]["accuracy"] > 0
+    assert run.last.seconds.trained >= 1.0
+    assert all(epoch.seconds.trained < 1.0 for epoch in run.epochs[:-1])
+    assert all(epoch.batches == 179 for epoch in run.epochs[:-1])
+    assert 1 <= run.last.batches <= 179
+    assert run.last.test["accuracy"] > 0
 
 
 def test_a_budget_of_epochs_of_sgd_is_measured_once_and_kept(tmp_path, monkeypatch):
@@ -146,7 +148,7 @@ def test_a_budget_of_epochs_of_sgd_is_measured_once_and_kept(tmp_path, monkeypat
     run = trained(tmp_path, watch=watch, **options)
     assert any("Measuring" in text for text in watch.said)
     assert 0 < run.budget < 60
-    assert run.last["seconds"]["trained"] >= run.budget
+    assert run.last.seconds.trained >= run.budget
     (run.folder / "outcome.json").unlink()
 
     def fail(*_):
@@ -165,7 +167,7 @@ def test_measuring_does_not_change_what_is_trained(tmp_path, monkeypatch):
         # Over after the first batch, whatever was measured.
         monkeypatch.setattr(loop, "_sgd_epoch", lambda *g, s=seconds: 1e-12 + 1e-12 * s(*g))
         found.append(trained(tmp_path / name, optimizer="rmsgd", budget="2 SGD epochs"))
-    assert found[0].last["batches"] == 1
+    assert found[0].last.batches == 1
     assert bits(found[0]) == bits(found[1])
 
 
@@ -218,7 +220,7 @@ def test_a_run_that_is_stopped_when_its_seconds_are_over_records_what_it_did(tmp
 
     run = trained(tmp_path, optimizer="sgd", budget="5s", watch=Watching(after))
     assert run.status == "finished"
-    assert [epoch["batches"] for epoch in run.epochs] == [4]
+    assert [epoch.batches for epoch in run.epochs] == [4]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
@@ -263,24 +265,24 @@ def toy(monkeypatch):
 def test_two_classes_have_an_area_under_the_curve(tmp_path, toy):
     toy(images(2))
     run = trained(tmp_path, optimizer="sgd", batch_size=8, lr=0.01)
-    assert set(run.last["test"]) == {"loss", "accuracy", "auc"}
-    assert 0 <= run.last["test"]["auc"] <= 1
+    assert set(run.last.test) == {"loss", "accuracy", "auc"}
+    assert 0 <= run.last.test["auc"] <= 1
 
 
 @pytest.mark.parametrize(("classes", "there"), [(5, False), (6, True)])
 def test_the_best_five_are_counted_where_there_are_more(tmp_path, toy, classes, there):
     toy(images(classes))
     last = trained(tmp_path, optimizer="sgd", batch_size=8).last
-    assert ("top5" in last["test"], "top5" in last["train"]) == (there, there)
-    assert "auc" not in last["test"]
+    assert ("top5" in last.test, "top5" in last.train) == (there, there)
+    assert "auc" not in last.test
 
 
 def test_an_image_may_have_several_labels(tmp_path, toy):
     toy(images(4, multilabel=True))
     run = trained(tmp_path, optimizer="sgd", batch_size=8, epochs=2, lr=0.01)
-    assert set(run.last["test"]) == {"loss", "accuracy", "auc"}
-    assert set(run.last["train"]) == {"loss", "accuracy"}
-    assert 0 <= run.last["test"]["accuracy"] <= 1
+    assert set(run.last.test) == {"loss", "accuracy", "auc"}
+    assert set(run.last.train) == {"loss", "accuracy"}
+    assert 0 <= run.last.test["accuracy"] <= 1
 
 
 def test_bf16_trains_float32_weights(tmp_path, toy):
@@ -289,19 +291,19 @@ def test_bf16_trains_float32_weights(tmp_path, toy):
     other = trained(tmp_path, optimizer="rmsgd", batch_size=8)
     weights = torch.load(max(run.folder.glob("state-*.pt")), weights_only=True)["parts"][""]
     assert weights["network"]["classifier.weight"].dtype == torch.float32
-    assert run.last["train"]["loss"] != other.last["train"]["loss"]
-    assert run.last["train"]["loss"] == pytest.approx(other.last["train"]["loss"], rel=0.1)
+    assert run.last.train["loss"] != other.last.train["loss"]
+    assert run.last.train["loss"] == pytest.approx(other.last.train["loss"], rel=0.1)
 
 
 def test_a_critic_and_a_generator_are_compared_by_features_that_are_named(tmp_path):
     options = {"network": "wgan", "image_size": 8, "width": 0.07, "critic_steps": 2}
     run = trained(tmp_path, optimizer="rmsprop", **options)
-    assert set(run.last["test"]) == {"frechet"}
-    assert run.last["test"]["frechet"] > 0
-    assert set(run.last["train"]) == {"loss", "generator_loss"}
-    features = run.sessions()[0]["data"]["features"]
+    assert set(run.last.test) == {"frechet"}
+    assert run.last.test["frechet"] > 0
+    assert set(run.last.train) == {"loss", "generator_loss"}
+    features = run.sessions()[0].data["features"]
     assert features in ("inception-v3", "resnet8 trained on digits")
-    assert {row["name"].partition(".")[0] for row in run.layers()} == {"generator", "critic"}
+    assert {row.name.partition(".")[0] for row in run.layers()} == {"generator", "critic"}
 
 
 @pytest.fixture(scope="module")
@@ -319,9 +321,9 @@ def text(tmp_path_factory):
 def test_language_models_learn_and_record_their_perplexity(tmp_path, text, network, options):
     options = {"network": network, "width": 0.05, "data": text, "length": 8, **options}
     run = trained(tmp_path, batch_size=4, epochs=2, dropout=0.0, **options)
-    for split in ("train", "test"):
-        assert run.last[split]["perplexity"] == pytest.approx(math.exp(run.last[split]["loss"]))
-    assert run.last["train"]["loss"] < run.epochs[0]["train"]["loss"]
+    for scores in (run.last.train, run.last.test):
+        assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
+    assert run.last.train["loss"] < run.epochs[0].train["loss"]
     assert run.layers()
 
 
@@ -329,7 +331,7 @@ def test_a_vision_transformer_trains(tmp_path, toy):
     toy(images(3, size=32, count=16))
     run = trained(tmp_path, network="vit", width=0.1, optimizer="adamw", batch_size=8)
     assert run.status == "finished"
-    assert run.last["rates"] == [0.001, 0.001]
+    assert run.last.rates == (0.001, 0.001)
 
 
 @pytest.mark.parametrize("optimizer", NAMES)
@@ -337,7 +339,7 @@ def test_every_optimizer_trains_convolutions(tmp_path, toy, optimizer):
     toy(images(3))
     run = trained(tmp_path, optimizer=optimizer, data="toy", batch_size=8, epochs=6)
     assert run.status == "finished"
-    assert run.last["train"]["loss"] < run.epochs[0]["train"]["loss"]
+    assert run.last.train["loss"] < run.epochs[0].train["loss"]
 
 
 def test_a_line_search_suits_a_penalty_on_gradients(tmp_path):
@@ -394,5 +396,5 @@ def test_a_compiled_network_trains_to_the_same_weights_by_the_same_names(
     plain = trained(tmp_path, optimizer="rmsgd", batch_size=8)
     compiled = trained(tmp_path, optimizer="rmsgd", batch_size=8, compile=True)
     assert compiled.folder != plain.folder
-    assert compiled.last["train"]["loss"] == pytest.approx(plain.last["train"]["loss"], rel=1e-4)
-    assert [row["name"] for row in compiled.layers()] == [row["name"] for row in plain.layers()]
+    assert compiled.last.train["loss"] == pytest.approx(plain.last.train["loss"], rel=1e-4)
+    assert [row.name for row in compiled.layers()] == [row.name for row in plain.layers()]

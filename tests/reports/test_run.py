@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 pytest.importorskip("altair")
 pytest.importorskip("jinja2")
@@ -43,7 +45,7 @@ def test_a_run_of_one_epoch_claims_no_change(tmp_path):
 
 
 def test_a_run_that_diverged_says_when(tmp_path):
-    records = [epoch(1), {**epoch(2, value=None, loss=None), "quality": None}]
+    records = [epoch(1), replace(epoch(2, value=None, loss=None), quality=None)]
     page = run_page(written(tmp_path, records, status="diverged").read())
     assert "Warning: it diverged in epoch 2" in words(page)
     assert "Test accuracy is 50.00 % after epoch 1" in words(page)
@@ -80,7 +82,7 @@ def test_figures_of_the_layers_share_their_rows(tmp_path):
 
 def test_names_from_files_are_text_on_the_page(tmp_path):
     name = "<script>alert(1)</script>"
-    layers = {**LAYERS, "name": [name, "fc"]}
+    layers = replace(LAYERS, name=[name, "fc"])
     page = run_page(written(tmp_path, [epoch(1)], layers=layers).read())
     assert page.layers[0] == name
     assert name not in page_html(page)
@@ -124,7 +126,7 @@ def test_old_rows_and_an_update_are_the_rows_of_the_new_page(tmp_path):
 def test_layers_of_an_epoch_that_has_no_record_yet_are_not_shown(tmp_path):
     folder = grown(tmp_path, 2, status=None)
     with (folder.path / "layers.jsonl").open("a") as file:
-        file.write(json.dumps({"epoch": 3, "layers": LAYERS}) + "\n")
+        file.write(json.dumps({"epoch": 3, "layers": to_builtins(LAYERS)}) + "\n")
     assert run_update(folder.read(), 2)["datasets"]["layers"] == []
 
 
@@ -146,10 +148,10 @@ def news_of_third(tmp_path, *, record=None, layers=LAYERS):
 
 
 RESHAPED = {
-    "rates that need a log scale": {"layers": {**LAYERS, "rate": [0.1, 0.001]}},
+    "rates that need a log scale": {"layers": replace(LAYERS, rate=[0.1, 0.001])},
     "a loss that needs a log scale": {"record": epoch(3, loss=0.001)},
-    "a score of its own": {"record": {**epoch(3), "train": {"loss": 1.0, "generator_loss": 2.0}}},
-    "other layers": {"layers": {**LAYERS, "name": ["conv", "head"]}},
+    "a score of its own": {"record": replace(epoch(3), train={"loss": 1.0, "generator_loss": 2.0})},
+    "other layers": {"layers": replace(LAYERS, name=["conv", "head"])},
 }
 
 
@@ -159,7 +161,7 @@ def test_epochs_that_change_how_figures_are_drawn_make_the_page_load_anew(tmp_pa
 
 
 def test_a_metric_that_had_no_value_before_makes_the_page_load_anew(tmp_path):
-    empty = {**LAYERS, "condition": [None, None]}
+    empty = replace(LAYERS, condition=[None, None])
     folder = written(tmp_path, [epoch(1)], status=None, layers=empty)
     folder.add(epoch(2), LAYERS)
     assert run_update(folder.read(), 1) == {"reload": True}
@@ -185,7 +187,7 @@ def test_epochs_that_a_new_page_would_not_draw_are_not_sent(tmp_path, monkeypatc
 def test_damaged_records_leave_the_page_of_a_run(tmp_path):
     folder = grown(tmp_path)
     for name, line in {
-        "epochs.jsonl": {**epoch(4), "test": None},
+        "epochs.jsonl": {**to_builtins(epoch(4)), "test": None},
         "layers.jsonl": {"epoch": 3, "layers": {"name": 5}},
         "sessions.jsonl": {"started": "now", "hardware": 3},
     }.items():
@@ -198,7 +200,9 @@ def test_damaged_records_leave_the_page_of_a_run(tmp_path):
 
 
 def test_the_figures_of_a_gan_are_those_of_its_losses_and_its_distance(tmp_path):
-    record = {**epoch(1, score="frechet", value=9.0), "train": {"loss": 1.0, "generator_loss": 2.0}}
+    record = replace(
+        epoch(1, score="frechet", value=9.0), train={"loss": 1.0, "generator_loss": 2.0}
+    )
     page = run_page(written(tmp_path, [record]).read())
     assert {"Loss", "Generator's loss", "Fréchet distance"} < pictures(page).keys()
 

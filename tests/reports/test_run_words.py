@@ -1,6 +1,7 @@
 """A run in words: how it ended or how far it is, and what its layers learned."""
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("altair")
 
@@ -47,7 +48,7 @@ def test_a_score_that_should_fall_is_best_where_it_is_lowest(tmp_path, score, la
 
 
 def test_a_run_without_a_score_says_so(tmp_path):
-    assert "It has no score on test data." in words(written(tmp_path, [{**epoch(1), "test": {}}]))
+    assert "It has no score on test data." in words(written(tmp_path, [replace(epoch(1), test={})]))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_a_run_without_a_score_says_so(tmp_path):
     ],
 )
 def test_layers_that_are_still_noise_are_named(tmp_path, ranks, sentence):
-    layers = {**LAYERS, "stable_rank": [0.1, 0.1], "quality": [0.4, 0.4], "rank": ranks}
+    layers = replace(LAYERS, stable_rank=[0.1, 0.1], quality=[0.4, 0.4], rank=ranks)
     assert sentence in words(written(tmp_path, [epoch(1)], layers=layers))
 
 
 def test_a_layer_of_rank_one_is_not_taken_for_a_good_one(tmp_path):
-    layers = {**LAYERS, "quality": [1.5707963267948966, 0.1], "rank": [1.0, 2.0]}
+    layers = replace(LAYERS, quality=[1.5707963267948966, 0.1], rank=[1.0, 2.0])
     found = words(written(tmp_path, [epoch(1)], layers=layers))
     assert "1 layer (conv) has rank 1" in found
 
@@ -81,7 +82,7 @@ def test_a_layer_of_rank_one_is_not_taken_for_a_good_one(tmp_path):
 def test_rates_that_are_still_high_at_the_end_are_warned_of(
     tmp_path, optimizer, rates, status, warned
 ):
-    layers = {**LAYERS, "rate": rates}
+    layers = replace(LAYERS, rate=rates)
     folder = written(tmp_path, [epoch(1)], layers=layers, status=status, optimizer=optimizer)
     assert ("rates were still high at the end" in words(folder)) is warned
 

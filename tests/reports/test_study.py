@@ -6,14 +6,18 @@ import statistics
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from rankwise.charts.style import get_dataset
 from rankwise.lab import Config, load_runs
-from rankwise.lab.records import Run, RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import Hardware, Run, Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.reports.html import page_html
 from rankwise.reports.page import Picture, Table, Words
 from rankwise.reports.study.page import study_page
+from tests.lab.runs import NO_LAYERS, record_of
 
 EPOCHS = 4
 
@@ -21,20 +25,20 @@ EPOCHS = 4
 def record(number, value, score, *, train=None, quality=0.4, pace=1.0, probes=False):
     parts = {"data": 0.1 * pace, "step": 0.8 * pace, "probe": 0.1 * pace, "eval": 0.1, "save": 0.0}
     an_epoch = parts["data"] + parts["step"] + (parts["probe"] if probes else 0.0)
-    return {
-        "epoch": number,
-        "batches": 5,
-        "train": {"loss": 1.0} | ({} if train is None else {score: train}),
-        "test": {"loss": 1.0, score: value},
-        "quality": quality,
-        "rates": [0.1, 0.2],
-        "seconds": {**parts, "trained": number * an_epoch},
-    }
+    return record_of(
+        epoch=number,
+        batches=5,
+        train={"loss": 1.0} | ({} if train is None else {score: train}),
+        test={"loss": 1.0, score: value},
+        quality=quality,
+        rates=[0.1, 0.2],
+        seconds={**parts, "trained": number * an_epoch},
+    )
 
 
 def run(final, *, status="finished", score="accuracy", quality=0.4, pace=1.0, gap=0.1, **options):
     """A run that rises, or falls, to its score."""
-    config = resolved(Config(epochs=EPOCHS, **options))
+    config = resolve(Config(epochs=EPOCHS, **options))
     steps = [
         final * (0.5 + number / 8 if score == "accuracy" else 3 - number / 2)
         for number in range(1, EPOCHS + 1)
@@ -125,7 +129,7 @@ def test_diverged_and_unfinished_runs_are_said_and_not_counted():
 def test_runs_that_finished_without_a_score_are_not_said_to_have_diverged():
     lstm = {"network": "lstm1", "data": "text:ptb.txt", "optimizer": "sgd", "score": "perplexity"}
     lost = run(80.0, seed=5, **lstm)
-    epochs = (*lost.epochs[:-1], {**lost.epochs[-1], "test": {"loss": 900.0, "perplexity": None}})
+    epochs = (*lost.epochs[:-1], replace(lost.epochs[-1], test={"loss": 900.0, "perplexity": None}))
     page = study_page(
         [*trials([80.0, 81.0], **lstm), Run(lost.folder, lost.config, "finished", epochs)],
         title="t",
@@ -239,13 +243,13 @@ def test_no_words_name_a_colour_that_is_another_in_the_dark():
 
 def test_one_damaged_record_leaves_the_page_of_a_study(tmp_path):
     for seed in range(2):
-        folder = RunFolder(resolved(Config(out=str(tmp_path), seed=seed, epochs=2)))
+        folder = RunFolder(resolve(Config(out=str(tmp_path), seed=seed, epochs=2)))
         folder.path.mkdir()
-        folder.open({"started": "now", "hardware": {"cpu": "A"}})
+        folder.start(Session(started="now", hardware=Hardware(cpu="A")))
         for number in (1, 2):
-            folder.add(record(number, 0.5, "accuracy"), {})
+            folder.add(record(number, 0.5, "accuracy"), NO_LAYERS)
         folder.end("finished")
-    damaged = {**record(3, 0.5, "accuracy"), "test": None}
+    damaged = {**to_builtins(record(3, 0.5, "accuracy")), "test": None}
     with (folder.path / "epochs.jsonl").open("a") as file:
         file.write(json.dumps(damaged) + "\n")
     with (folder.path / "sessions.jsonl").open("a") as file:
@@ -377,14 +381,14 @@ def test_all_runs_are_listed():
 
 def test_hardware_and_commits_come_from_the_sessions(tmp_path):
     for seed, cpu in enumerate(("A", "A", "B")):
-        folder = RunFolder(resolved(Config(out=str(tmp_path), seed=seed, epochs=1)))
+        folder = RunFolder(resolve(Config(out=str(tmp_path), seed=seed, epochs=1)))
         folder.path.mkdir()
-        hardware = {"cpu": cpu, "cores": 2, "threads": 1, "accelerators": []}
-        folder.open({"started": "now", "commit": "0123456789abcdef", "hardware": hardware})
-        folder.add(record(1, 0.5, "accuracy"), {})
+        hardware = Hardware(cpu=cpu, cores=2, threads=1)
+        folder.start(Session(started="now", commit="0123456789abcdef", hardware=hardware))
+        folder.add(record(1, 0.5, "accuracy"), NO_LAYERS)
         folder.end("finished")
     runs = [
-        RunFolder(resolved(Config(out=str(tmp_path), seed=s, epochs=1))).read() for s in range(3)
+        RunFolder(resolve(Config(out=str(tmp_path), seed=s, epochs=1))).read() for s in range(3)
     ]
     where = items(study_page(runs, title="t"), Words)[-1]
     said = " ".join(where.paragraphs)
@@ -396,7 +400,7 @@ def test_hardware_and_commits_come_from_the_sessions(tmp_path):
 def test_no_runs_no_finished_run_and_one_run_are_pages_too():
     assert study_page([], title="t").verdict == ("There are no runs here.",)
     going = [run(0.5, status="unfinished"), run(0.1, seed=1, status="diverged")]
-    going.append(Run(Path("x"), resolved(Config(seed=2)), "unfinished", ()))
+    going.append(Run(Path("x"), resolve(Config(seed=2)), "unfinished", ()))
     page = study_page(going, title="t")
     assert page.verdict[0].startswith("No run has finished with a score yet: 0 of 3 runs finished")
     assert not items(page, Picture)
@@ -449,7 +453,7 @@ def test_a_browser_shows_the_page_without_complaint_and_names_as_text(visit):
 
 
 def test_long_lines_are_thinned_to_their_last_epoch():
-    config = resolved(Config(epochs=250, optimizer="sgd"))
+    config = resolve(Config(epochs=250, optimizer="sgd"))
     epochs = tuple(record(n, n / 250, "accuracy") for n in range(1, 251))
     page = study_page([Run(Path("x"), config, "finished", epochs)], title="t")
     rows = rows_of(picture(page, "Test accuracy against epochs"))

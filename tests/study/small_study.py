@@ -1,7 +1,8 @@
 """A small study and its runs for tests, written without training."""
 
-from rankwise.lab.records import RunFolder, load_run, load_runs
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import Hardware, Session, load_run, load_runs
+from rankwise.lab.run_folder import RunFolder
 from rankwise.study.grid import read_study
 from tests.lab.runs import LAYERS, epoch
 
@@ -24,12 +25,12 @@ label = "SGD, cosine"
 optimizer = "sgd"
 schedule = "cosine"
 """
-SESSION = {
-    "started": "2026-01-01T00:00:00+00:00",
-    "commit": "0123abcd",
-    "versions": {"torch": "2.13.0", "python": "3.11.7"},
-    "hardware": {"cpu": "A CPU", "cores": 2, "threads": 2, "accelerators": []},
-}
+SESSION = Session(
+    started="2026-01-01T00:00:00+00:00",
+    commit="0123abcd",
+    versions={"torch": "2.13.0", "python": "3.11.7"},
+    hardware=Hardware(cpu="A CPU", cores=2, threads=2),
+)
 
 
 def study_in(folder, text=TOML):
@@ -40,9 +41,9 @@ def study_in(folder, text=TOML):
 
 def written(config, value, *, status="finished", score="accuracy", session=SESSION):
     """A run's folder, with this score after its last epoch."""
-    folder = RunFolder(resolved(config))
+    folder = RunFolder(resolve(config))
     folder.path.mkdir(parents=True)
-    folder.open(session)
+    folder.start(session)
     for number, lag in ((1, 0.1), (2, 0.0)):
         folder.add(epoch(number, score=score, value=value - lag), LAYERS)
     if status:
@@ -54,7 +55,7 @@ def filled(study, value=lambda labels, seed: 0.6 + 0.01 * seed, *, best=0.03):
     """All runs of a study; the candidate with the `best` rate wins."""
     for cell in study.cells:
         for config in cell.candidates:
-            if not RunFolder(resolved(config)).path.exists():  # cells may share them
+            if not RunFolder(resolve(config)).path.exists():  # cells may share them
                 written(config, 0.7 if config.lr == best else 0.5)
         chosen = next((c for c in cell.candidates if c.lr == best), None)
         for config in cell.trials(chosen):

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from rankwise.lab import RunError, load_run, storage
+from rankwise.lab import RunError, load_run, run_folder
+from rankwise.study import archive
 from rankwise.study.archive import pack, unpack
 from rankwise.study.findings import findings
 from rankwise.study.markdown import to_markdown
@@ -40,9 +41,9 @@ def test_status_budget_and_layers_come_back(tmp_path):
     path.write_text(pack([load_run(run.folder) for run in runs]))
     first, second = unpack(path, tmp_path / "again")
     assert (first.status, second.status, first.budget) == ("diverged", "unfinished", 12.5)
-    assert [row["epoch"] for row in first.layers()] == [2, 2]
-    assert first.layers()[0]["stable_rank"] == 0.25
-    assert first.sessions()[0]["hardware"]["threads"] == 2
+    assert [row.epoch for row in first.layers()] == [2, 2]
+    assert first.layers()[0].stable_rank == 0.25
+    assert first.sessions()[0].hardware.threads == 2
 
 
 def test_a_run_that_lost_its_last_record_does_not_come_back_as_finished(tmp_path):
@@ -57,7 +58,7 @@ def test_a_run_that_lost_its_last_record_does_not_come_back_as_finished(tmp_path
 
 def test_every_epochs_layers_are_kept_where_asked(tmp_path):
     runs = unpack(packed(tmp_path, layers=True), tmp_path / "again")
-    assert {row["epoch"] for row in runs[0].layers()} == {1, 2}
+    assert {row.epoch for row in runs[0].layers()} == {1, 2}
 
 
 def test_places_of_the_machine_are_left_out_and_figures_short(tmp_path):
@@ -84,14 +85,14 @@ def changed(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"status": "splendid"}, "its status"),
-        ({"epochs": [{"epoch": 1, "test": None}]}, "its epochs"),
-        ({"epochs": {"1": 2}}, "its epochs"),
-        ({"sessions": [{"started": 3}]}, "its sessions"),
-        ({"layers": [{"epoch": 1, "layers": {"name": "x"}}]}, "its layers"),
-        ({"budget": "long"}, "its budget"),
-        ({"config": ["network"]}, "its config"),
-        ({"more": 1}, "its list of entries"),
+        ({"status": "splendid"}, "status"),
+        ({"epochs": [{"epoch": 1, "test": None}]}, "epochs"),
+        ({"epochs": {"1": 2}}, "epochs"),
+        ({"sessions": [{"started": 3}]}, "sessions"),
+        ({"layers": [{"epoch": 1, "layers": {"name": "x"}}]}, "layers"),
+        ({"budget": "long"}, "budget"),
+        ({"config": ["network"]}, "config"),
+        ({"more": 1}, "more"),
         ({"config": {"colour": "red"}}, "no option 'colour'"),
         ({"config": {"epochs": "ten"}}, "should be int"),
     ],
@@ -166,7 +167,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
 def test_an_import_that_failed_half_way_leaves_no_half_of_a_run(tmp_path, monkeypatch):
     path = packed(tmp_path)
     again = tmp_path / "again"
-    real, written = storage.write, []
+    real, written = run_folder.write_bytes, []
 
     def full(file, content):
         written.append(file)
@@ -175,7 +176,8 @@ def test_an_import_that_failed_half_way_leaves_no_half_of_a_run(tmp_path, monkey
         real(file, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write", full)
+        patch.setattr(run_folder, "write_bytes", full)
+        patch.setattr(archive, "write_bytes", full)
         with pytest.raises(RunError, match="The disk is full"):
             unpack(path, again)
     assert len(list(again.iterdir())) == 1

@@ -13,9 +13,9 @@ from filelock import FileLock
 
 from rankwise import MissingExtraError
 from rankwise.lab import Config, ConfigError, RunError, load_run, train
+from rankwise.lab.defaults import resolve
 from rankwise.lab.records import is_run
-from rankwise.lab.resolve import resolved
-from rankwise.lab.storage import latest_state
+from rankwise.lab.run_folder import load_state
 from rankwise.study import cluster, join
 from rankwise.study.cluster import RayCrew
 from rankwise.study.events import Began, Ended, Failed
@@ -34,7 +34,7 @@ def config_for(out, **options):
 
 
 def folder_of(config):
-    return Path(config.out) / resolved(config).name
+    return Path(config.out) / resolve(config).name
 
 
 def process_of(began):
@@ -88,7 +88,7 @@ def test_tasks_train_what_this_process_does(ray, undisturbed, tmp_path, monkeypa
     here = train(both[1].with_(out="here"))
     assert contents(tmp_path / "runs" / names[1]) == contents(here.folder)
     (session,) = load_run(tmp_path / "runs" / names[1]).sessions()
-    assert session["hardware"]["threads"] == 1
+    assert session.hardware["threads"] == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
@@ -132,7 +132,7 @@ def test_a_crew_that_is_stopped_saves_its_runs(ray, undisturbed, tmp_path):
     events.close()
     assert not list(tmp_path.glob("*/outcome.json"))
     begun = [path.parent for path in tmp_path.glob("*/sessions.jsonl")]
-    assert any(latest_state(folder)["batch"] % 90 for folder in begun)  # in the middle of an epoch
+    assert any(load_state(folder)["batch"] % 90 for folder in begun)  # in the middle of an epoch
     assert contents(train(config).folder) == undisturbed
 
 

@@ -3,9 +3,11 @@
 import statistics
 
 import pytest
+from msgspec.structs import replace
 
 from rankwise.lab import load_runs
 from rankwise.lab.networks import NetworkSpec, build_network
+from rankwise.lab.records import LayerColumns
 from rankwise.study import compare, comparison_table, layer_table
 from tests.lab.runs import LAYERS, epoch, written
 
@@ -143,7 +145,7 @@ def test_a_comparison_fits_a_terminal(tmp_path):
 
 def test_the_layer_table_shows_the_last_epoch_and_the_highest_rate(tmp_path):
     folder = written(tmp_path, [epoch(1)], status=None)
-    folder.add(epoch(2), {**LAYERS, "rate": [0.05, None], "rank": [5.0, None]})
+    folder.add(epoch(2), replace(LAYERS, rate=[0.05, None], rank=[5.0, None]))
     folder.end("finished")
     head, conv, fc = layer_table(folder.read()).splitlines()
     assert head.split() == ["layer", "rank", "s", "κ", "q", "rate", "highest"]
@@ -160,9 +162,9 @@ def test_the_layer_table_fits_a_terminal(tmp_path):
     names = [name for name, weight in network.named_parameters() if weight.ndim > 1]
     names = [name.removesuffix(".weight") for name in names]
     names.append("transformer.encoder.layers.11.attention.self.query_key_value")
-    columns = {**{name: [0.5] * len(names) for name in LAYERS}, "name": names}
-    columns["rate"] = [12.3456789] * len(names)
-    columns["rank"] = [1234.5] * len(names)
+    half = [0.5] * len(names)
+    ranks, rates = [1234.5] * len(names), [12.3456789] * len(names)
+    columns = LayerColumns(names, half, half, half, ranks, rates)
     lines = layer_table(written(tmp_path, [epoch(1)], layers=columns).read()).splitlines()
     assert len(lines) == len(names) + 1
     assert {len(line) for line in lines} == {len(lines[0])}

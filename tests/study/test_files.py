@@ -6,7 +6,7 @@ from tests import ROOT
 
 pytest.importorskip("lightning_fabric")
 
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
 from rankwise.study.gather import gather
 from rankwise.study.grid import read_study
 
@@ -34,7 +34,7 @@ def test_a_study_is_a_table_of_runs_that_can_be_asked_for(path):
     study = read_study(path)
     assert study.title
     assert gather(study, []).asked >= len(study.cells)  # rows and columns have names of their own
-    sizes = {resolved(cell.config).epochs for cell in study.cells}
+    sizes = {resolve(cell.config).epochs for cell in study.cells}
     assert path.parent.name == "paper" or max(filter(None, sizes)) <= 30
 
 

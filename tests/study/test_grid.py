@@ -3,7 +3,7 @@
 import pytest
 
 from rankwise.lab import Config, ConfigError
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
 from rankwise.study.grid import read_study
 
 FULL = """
@@ -145,8 +145,8 @@ def test_where_runs_and_data_are_changes_no_run(study):
     placed = found.placed(out="elsewhere", data_root="there")
     configs = [config for cell in placed.cells for config in (cell.config, *cell.candidates)]
     assert {(config.out, config.data_root) for config in configs} == {("elsewhere", "there")}
-    assert [resolved(cell.config).name for cell in placed.cells] == [
-        resolved(cell.config).name for cell in found.cells
+    assert [resolve(cell.config).name for cell in placed.cells] == [
+        resolve(cell.config).name for cell in found.cells
     ]
     assert found.placed() == found
 

@@ -16,9 +16,8 @@ pytest.importorskip("lightning_fabric")
 pytest.importorskip("sklearn")
 
 from rankwise.lab import Config, ConfigError, StoppedError, load_run, load_runs
-from rankwise.lab.records import RunFolder
-from rankwise.lab.resolve import resolved
-from rankwise.lab.storage import latest_state
+from rankwise.lab.defaults import resolve
+from rankwise.lab.run_folder import RunFolder, load_state
 from rankwise.study.events import Began, Ended, Failed
 from rankwise.study.grid import read_study
 from rankwise.study.local import LocalCrew
@@ -33,7 +32,7 @@ LONG = {"optimizer": "sgd", "epochs": 400, "batch_size": 16}
 
 
 def tiny(out, **options):
-    return resolved(Config(**{**TINY, "epochs": 1, "optimizer": "sgd", "out": str(out), **options}))
+    return resolve(Config(**{**TINY, "epochs": 1, "optimizer": "sgd", "out": str(out), **options}))
 
 
 def folder(config):
@@ -62,7 +61,7 @@ def test_all_runs_are_trained_and_each_is_told_of(tmp_path, monkeypatch):
     ends = [event for event in events if isinstance(event, Ended)]
     assert all(event.status == "finished" and event.seconds > 0 for event in ends)
     assert {run.config.name for run in load_runs(tmp_path)} == names
-    assert {run.sessions()[0]["hardware"]["threads"] for run in load_runs(tmp_path)} == {1}
+    assert {run.sessions()[0].hardware["threads"] for run in load_runs(tmp_path)} == {1}
     assert "OMP_NUM_THREADS" not in os.environ
     assert multiprocessing.active_children() == []
 
@@ -143,7 +142,7 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     options = "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**TINY, **LONG}.items())
     path.write_text(f"[options]\n{options}", encoding="utf-8")
     study = read_study(path).placed(out=str(tmp_path / "runs"))
-    run = folder(resolved(study.cells[0].config))
+    run = folder(resolve(study.cells[0].config))
 
     def stop():
         wait_for((run / "sessions.jsonl").exists)
@@ -156,11 +155,11 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     thread.join()
     assert caught.value.signal == number
     assert multiprocessing.active_children() == []
-    state = latest_state(run)
+    state = load_state(run)
     assert state["epoch"] < 400
     assert (state["epoch"], state["batch"]) > (0, 0)
     # Where it was stopped is where it goes on.
-    with closing(LocalCrew(jobs=1).work([resolved(study.cells[0].config)])) as crew:
+    with closing(LocalCrew(jobs=1).work([resolve(study.cells[0].config)])) as crew:
         next(crew)
         wait_for(lambda: len(load_run(run).sessions()) == 2)
     assert load_run(run).sessions()[1]["epoch"] == state["epoch"]
@@ -193,7 +192,7 @@ def test_a_supervisor_that_is_killed_leaves_no_worker_behind(tmp_path):
         wait_for((folder(config) / "sessions.jsonl").exists)
         supervisor.kill()
     wait_for(lambda: not _is_alive(worker))
-    state = latest_state(folder(config))
+    state = load_state(folder(config))
     assert (state["epoch"], state["batch"]) > (0, 0)
 
 

@@ -1,10 +1,12 @@
 """How far a study is follows from its folders, and how long it will take from finished runs."""
 
 import pytest
+from msgspec.structs import replace
 
 from rankwise.lab import Config
-from rankwise.lab.records import RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import EpochSeconds, Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.study.grid import read_study
 from rankwise.study.progress import Tally, cell_progress, study_progress
 from tests.lab.runs import LAYERS, epoch
@@ -46,12 +48,12 @@ def study(tmp_path):
 def over(tmp_path, *, seconds=10.0, value=0.5, count=2, status="finished", **options):
     """A run that is over, each epoch of it as long as said."""
     records = [epoch(number, value=value) for number in range(1, count + 1)]
-    for record in records:
-        record["seconds"] = {"step": seconds - 1, "eval": 1.0, "trained": 99.0}
+    spent = EpochSeconds(step=seconds - 1, eval=1.0, trained=99.0)
+    records = [replace(record, seconds=spent) for record in records]
     config = Config(out=str(tmp_path / "runs"), **{**OPTIONS, **options})
-    folder = RunFolder(resolved(config))
+    folder = RunFolder(resolve(config))
     folder.path.mkdir(parents=True)
-    folder.open({"started": "now"})
+    folder.start(Session(started="now"))
     for record in records:
         folder.add(record, LAYERS)
     if status:

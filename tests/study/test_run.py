@@ -5,6 +5,7 @@ import signal
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lab.runs import LAYERS, epoch
 
@@ -13,8 +14,9 @@ pytest.importorskip("lightning_fabric")
 from filelock import FileLock
 
 from rankwise.lab import RunError, StoppedError, load_runs, train
-from rankwise.lab.records import RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.study.events import Began, Ended, Failed
 from rankwise.study.grid import read_study
 from rankwise.study.run import run_study
@@ -39,10 +41,10 @@ def write(config):
     """A run that is over, the better the larger its rate, and as if it had taken a while."""
     folder = RunFolder(config)
     folder.path.mkdir(parents=True, exist_ok=True)
-    folder.open({"started": "now"})
+    folder.start(Session(started="now"))
     record = epoch(1, value=config.lr)
-    record["seconds"] |= {"step": 9.0 if config.optimizer == "adam" else 1.0}
-    folder.add(record, LAYERS)
+    step = 9.0 if config.optimizer == "adam" else 1.0
+    folder.add(replace(record, seconds=replace(record.seconds, step=step)), LAYERS)
     folder.end("finished")
     (folder.path / "weights.safetensors").touch()
 
@@ -113,7 +115,7 @@ def test_a_run_that_another_process_is_at_is_no_failure(study, tmp_path):
             return str(error)
         return ""
 
-    held = resolved(study.cells[0].config)
+    held = resolve(study.cells[0].config)
     folder = RunFolder(held).path
     folder.mkdir(parents=True)
     with FileLock(folder / ".lock"):

@@ -188,7 +188,7 @@ def test_training_sizes_make_columns(tmp_path):
 def test_another_score_can_be_asked_for_and_sorts_its_own_way(tmp_path):
     for optimizer, accuracy, loss in (("sgd", 0.9, 2.0), ("adam", 0.8, 1.0)):
         records = [epoch(1, value=0.1), epoch(2, value=accuracy)]
-        records[0]["test"]["loss"], records[1]["test"]["loss"] = 0.5, loss
+        records[0].test["loss"], records[1].test["loss"] = 0.5, loss
         written(tmp_path, records, optimizer=optimizer)
     table = study_table(load_runs(tmp_path), score="loss")
     assert table.tasks[0].score == "loss"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import altair as alt
 
@@ -31,7 +31,14 @@ from rankwise.charts.style import (
     start_chart,
 )
 
-__all__ = ["EpochLayerRow", "draw_heat_map", "draw_rates", "draw_trajectories", "make_layer_rows"]
+__all__ = [
+    "EpochLayerRow",
+    "LayerValues",
+    "draw_heat_map",
+    "draw_rates",
+    "draw_trajectories",
+    "make_layer_rows",
+]
 
 MANY = 1500  # more rows than this are drawn with less for each: no points, no text of its own
 # A screen reader would announce each of thousands of marks; the chart's description is enough.
@@ -55,32 +62,44 @@ class EpochLayerRow(TypedDict):
     rate: float | None
 
 
-def make_layer_rows(records: Iterable[Mapping[str, Any]]) -> list[EpochLayerRow]:
+class LayerValues(NamedTuple):
+    """A layer after an epoch, as records have it."""
+
+    epoch: int
+    name: str
+    stable_rank: float | None = None
+    condition: float | None = None
+    quality: float | None = None
+    rank: float | None = None
+    rate: float | None = None
+
+
+def make_layer_rows(records: Iterable[Any]) -> list[EpochLayerRow]:
     """Return a row for every layer of every epoch.
 
     Args:
-        records: Whole epochs, layers in network order: epoch, name, and any of the metrics
-            stable_rank, condition, quality, rank and rate.
+        records: Whole epochs, layers in network order, with the attributes of `LayerValues`; what
+            `Run.layers()` gives.
 
     Example:
-        >>> make_layer_rows([{"epoch": 1, "name": "fc", "rate": 0.1}])[0]["depth"]
+        >>> make_layer_rows([LayerValues(1, "fc", rate=0.1)])[0]["depth"]
         1
     """
     depths: Counter[int] = Counter()
     rows: list[EpochLayerRow] = []
     for record in records:
-        epoch = record["epoch"]
+        epoch = record.epoch
         depths[epoch] += 1
         rows.append(
             {
                 "epoch": epoch,
-                "layer": sanitize(record["name"]),
+                "layer": sanitize(record.name),
                 "depth": depths[epoch],
-                "stable_rank": _finite(record.get("stable_rank")),
-                "condition": _finite(record.get("condition")),
-                "quality": _finite(record.get("quality")),
-                "rank": _finite(record.get("rank")),
-                "rate": _finite(record.get("rate")),
+                "stable_rank": _finite(record.stable_rank),
+                "condition": _finite(record.condition),
+                "quality": _finite(record.quality),
+                "rank": _finite(record.rank),
+                "rate": _finite(record.rate),
             }
         )
     return rows

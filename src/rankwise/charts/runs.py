@@ -40,7 +40,7 @@ __all__ = [
     "make_time_rows",
 ]
 
-Records = Iterable[Mapping[str, Any]]
+Records = Iterable[Any]  # with epoch, train, test, quality, and seconds with `trained` and PARTS
 
 PARTS = ("data", "step", "probe", "eval", "save")  # where an epoch's seconds go
 SETS = ("train", "test")
@@ -81,23 +81,18 @@ def make_score_rows(records: Records) -> list[ScoreRow]:
 
     Args:
         records: What `Run.epochs` holds.
-
-    Example:
-        >>> seconds = {"trained": 2.0}
-        >>> make_score_rows([{"epoch": 1, "train": {}, "test": {"loss": 0.5}, "seconds": seconds}])
-        [{'epoch': 1, 'seconds': 2.0, 'set': 'test', 'score': 'loss', 'value': 0.5}]
     """
     return [
         {
-            "epoch": record["epoch"],
-            "seconds": record["seconds"]["trained"],
+            "epoch": record.epoch,
+            "seconds": record.seconds.trained,
             "set": part,
             "score": score,
             "value": value,
         }
         for record in records
         for part in SETS
-        for score, value in record[part].items()
+        for score, value in getattr(record, part).items()
         if value is not None
     ]
 
@@ -107,19 +102,15 @@ def make_quality_rows(records: Records) -> list[QualityRow]:
 
     Args:
         records: What `Run.epochs` holds.
-
-    Example:
-        >>> make_quality_rows([{"epoch": 1, "quality": 0.4, "seconds": {"trained": 2.0}}])
-        [{'epoch': 1, 'seconds': 2.0, 'quality': 0.4}]
     """
     return [
         {
-            "epoch": record["epoch"],
-            "seconds": record["seconds"]["trained"],
-            "quality": record["quality"],
+            "epoch": record.epoch,
+            "seconds": record.seconds.trained,
+            "quality": record.quality,
         }
         for record in records
-        if record["quality"] is not None
+        if record.quality is not None
     ]
 
 
@@ -128,16 +119,11 @@ def make_time_rows(records: Records) -> list[TimeRow]:
 
     Args:
         records: What `Run.epochs` holds.
-
-    Example:
-        >>> make_time_rows([{"epoch": 1, "seconds": {"step": 0.9, "trained": 1.0}}])
-        [{'epoch': 1, 'part': 'step', 'seconds': 0.9}]
     """
     return [
-        {"epoch": record["epoch"], "part": part, "seconds": record["seconds"][part]}
+        {"epoch": record.epoch, "part": part, "seconds": getattr(record.seconds, part)}
         for record in records
         for part in PARTS
-        if part in record["seconds"]
     ]
 
 

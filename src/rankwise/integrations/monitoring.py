@@ -141,11 +141,11 @@ class LayerHistory:
 
         Of more than 100 epochs it returns 100, the first and the last included.
         """
-        from rankwise.charts.evolution import make_layer_rows  # noqa: PLC0415 - optional
+        from rankwise.charts.evolution import LayerValues, make_layer_rows  # noqa: PLC0415 - optional
 
         columns = ("name", "rate", *METRICS)
         return make_layer_rows(
-            {"epoch": record["epoch"], **dict(zip(columns, values, strict=True))}
+            LayerValues(record["epoch"], **dict(zip(columns, values, strict=True)))
             for record in _select_evenly(self._records)
             for values in zip(*(record[column] for column in columns), strict=True)
         )

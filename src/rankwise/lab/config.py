@@ -1,4 +1,4 @@
-"""What a run is asked to do: one flat, frozen record that names the run and is saved with it."""
+"""The options of a run: one flat, frozen record that names the run and is saved with it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,20 @@ from rankwise.errors import ConfigError
 
 __all__ = ["Config", "from_mapping", "read_toml"]
 
-_HUGE = 1 << 1000  # whole numbers below it are floats as well
+_HUGE = 1 << 1000  # integers below it can be floats as well
+_ALWAYS_HASHED = ("network", "data", "optimizer")
 
 
-def _option(default: object, text: str, *, where: bool = False) -> Any:  # noqa: ANN401
-    """An option: its default, what it means, and whether it says where a run is, not what it is."""
-    return field(default=default, metadata={"help": text, "where": where})
+def _option(default: object, text: str, *, constant: object = None, where: bool = False) -> Any:  # noqa: ANN401
+    """Define an option.
+
+    Args:
+        default: Its value if it is not given.
+        text: What it means.
+        constant: What None stands for where the option applies, if that never depends on others.
+        where: Whether it says where a run is trained, not what it is.
+    """
+    return field(default=default, metadata={"help": text, "constant": constant, "where": where})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,40 +49,42 @@ class Config:
     network: str = _option("resnet20", "A network, such as resnet18, lstm2, wgan, timm:NAME.")
     data: str = _option("digits", "A data set: a name, folder:PATH, hf:NAME_OR_PATH, text:PATH.")
     optimizer: str = _option("rmsgd", "An optimizer, such as rmsgd, sgd, adamw, sam.")
-    epochs: int | None = _option(None, "How many epochs; without it and --budget as in the paper.")
+    epochs: int | None = _option(None, "Number of epochs; without it and --budget as in the paper.")
     budget: str | None = _option(
         None, 'Instead of epochs, a time: "10m", or "wall clock of 250 SGD epochs".'
     )
-    lr: float | None = _option(None, "The learning rate, or the one to start with.")
-    beta: float | None = _option(None, "RMSGD's β; without it one that suits epochs and rule.")
-    rule: str | None = _option(None, "RMSGD's rule for rates: paper, annealed or released.")
-    zeta: float | None = _option(None, "RMSGD's ζ: what a gain in stable rank is worth.")
-    floor: float | None = _option(None, "RMSGD's least rate.")
-    gain: str | None = _option(None, "RMSGD's gain: absolute, or relative to the rank itself.")
-    p: float | None = _option(None, "The power in RMSGD's stable rank: 2, or 1.")
+    lr: float | None = _option(None, "The learning rate, or the initial one.")
+    beta: float | None = _option(None, "RMSGD's β; by default chosen by epochs and rule.")
+    rule: str | None = _option(None, "RMSGD's rule for rates: paper or annealed.", constant="paper")
+    zeta: float | None = _option(
+        None, "RMSGD's ζ: the weight of a gain in stable rank.", constant=1.0
+    )
+    floor: float | None = _option(None, "RMSGD's smallest rate.")
+    p: float | None = _option(None, "The power in RMSGD's stable rank: 2, or 1.", constant=2.0)
     momentum: float | None = _option(None, "Momentum.")
     weight_decay: float | None = _option(None, "Weight decay.")
     schedule: str | None = _option(None, "none, step, cosine or one-cycle.")
-    step_size: int | None = _option(None, "The epochs between the steps of schedule step.")
-    gamma: float | None = _option(None, "What each of those steps leaves of the rate.")
+    step_size: int | None = _option(None, "Schedule step: epochs between the steps.")
+    gamma: float | None = _option(None, "Schedule step: the factor of each step.")
     clip: float | None = _option(None, "The largest norm of a gradient; 0 for no limit.")
-    batch_size: int | None = _option(None, "Images, or columns of text, a step; over all devices.")
+    batch_size: int | None = _option(
+        None, "Images, or columns of text, per step; over all devices."
+    )
     cutout: bool = _option(False, "Cut a hole of half the size out of every training image.")
     augment: bool = _option(True, "Crop and flip training images.")
-    train_size: int | None = _option(None, "Train on only so many images, classes in proportion.")
+    train_size: int | None = _option(None, "Train on this many images, classes in proportion.")
     validate: bool = _option(False, "Test on training images that train_size leaves out.")
     width: float = _option(1.0, "A factor for the network's channels.")
     image_size: int | None = _option(None, "Resize images to this size.")
     dropout: float | None = _option(None, "Dropout of a language model.")
-    tied: bool = _option(True, "Language models: one matrix for words in and words out.")
+    tied: bool = _option(True, "Language models: one matrix for input and output words.")
     length: int = _option(70, "Language models: how many words a step looks back.")
-    critic_steps: int = _option(5, "WGAN: steps of the critic for one of the generator.")
+    critic_steps: int = _option(5, "WGAN: critic steps per generator step.")
     seed: int = _option(0, "The seed of the first trial; the others follow.")
     precision: str = _option("32", "32, bf16 (mixed, weights stay float32) or 64.")
     compile: bool = _option(False, "Compile the network with torch.compile.")
     accelerator: str = _option("auto", "auto, cpu, cuda or mps.", where=True)
-    devices: int = _option(1, "How many devices, or processes on a CPU.", where=True)
-    strategy: str = _option("auto", "auto, ddp or fsdp (for several devices).", where=True)
+    devices: int = _option(1, "Number of devices, or of processes on a CPU.", where=True)
     workers: int = _option(2, "Processes that read images which don't fit in memory.", where=True)
     data_root: str = _option("data", "The folder that data sets are looked for in.", where=True)
     out: str = _option("runs", "The folder that runs are written to.", where=True)
@@ -89,14 +99,29 @@ class Config:
             object.__setattr__(self, option.name, value)  # 1 for 1.0 is as good
 
     def identity(self) -> dict[str, Any]:
-        """What makes this run this run: all but where it happens."""
+        """Return the options that make this run this run: all but where it is trained."""
         return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["where"]}
 
     @property
     def name(self) -> str:
-        """The run's folder: readable in front, a hash of what all its trials share, the seed."""
-        text = json.dumps({**self.identity(), "seed": None}, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        """The name of the run's folder: readable in front, then a hash, then the seed.
+
+        The hash covers network, data, optimizer, and of the other options, except the seed, those
+        whose value is neither None, nor the default, nor the constant that None stands for. So a
+        new option that leaves runs as they were changes no name.
+        """
+        hashed = {
+            option.name: value
+            for option in fields(self)
+            if not option.metadata["where"]
+            and option.name != "seed"
+            and (
+                (value := getattr(self, option.name))
+                not in (None, option.default, option.metadata["constant"])
+                or option.name in _ALWAYS_HASHED
+            )
+        }
+        digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:8]
         words = (self.network, self.data, self.optimizer)
         readable = "-".join(
             re.sub(r"[^A-Za-z0-9.]+", "_", word).strip("_.")[-40:] for word in words
@@ -104,25 +129,25 @@ class Config:
         return f"{readable}-{digest}-seed{self.seed}"
 
     def with_(self, **changes: object) -> Config:
-        """A copy with some options changed; the changes are checked."""
+        """Return a copy with some options changed; the changes are checked."""
         return dataclasses.replace(self, **_checked(changes, "options"))
 
 
 def from_mapping(options: Mapping[str, object], source: str) -> Config:
-    """A configuration from names and values; unknown names and wrong types are refused.
+    """Return a configuration from names and values.
 
     Args:
         options: Names (with "-" or "_") and values.
         source: Where they come from, for the message.
 
     Raises:
-        ConfigError: Naming the option.
+        ConfigError: If a name is unknown or a value has the wrong type; it names the option.
     """
     return Config(**_checked(options, source))
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """The options in a TOML file, as they stand there.
+    """Read the options in a TOML file.
 
     Raises:
         ConfigError: If it is not TOML.
@@ -136,7 +161,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def _tomllib() -> ModuleType:
-    """What reads TOML; asked for here, since the command line works without the lab's packages."""
+    """Return the module that reads TOML; the command line works without the lab's packages."""
     name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
     try:
         return importlib.import_module(name)
@@ -146,7 +171,7 @@ def _tomllib() -> ModuleType:
 
 @cache
 def _kinds() -> dict[str, Any]:
-    """The type of every option; once, as a study makes thousands of configurations."""
+    """Return the type of every option; cached, as a study makes thousands of configurations."""
     return get_type_hints(Config)
 
 

@@ -1,4 +1,4 @@
-"""The paper's tuned settings, as tables.
+"""The paper's settings as tables, and resolving options: what is None takes its value from them.
 
 A rate without a comment is the paper's; "ours" marks what it does not list. Those are published
 defaults where there are any, and were not tuned.
@@ -7,30 +7,31 @@ defaults where there are any, and were not tuned.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
+import rankwise
 from rankwise.errors import ConfigError
+from rankwise.lab.budget import parse_budget
+from rankwise.lab.config import Config
+from rankwise.lab.devices import PRECISIONS
+from rankwise.lab.loggers import LOGGERS
+from rankwise.lab.networks.language import LANGUAGE_NETWORKS
+from rankwise.lab.schedules import SCHEDULES
+from rankwise.lab.tasks.gan import GAN_NETWORKS
 
-__all__ = ["RANKED", "Defaults", "Kind", "defaults_for"]
+__all__ = ["RANKED", "Defaults", "Kind", "defaults_for", "kind_of", "omit_derived", "resolve"]
 
 Kind = Literal["image", "language", "gpt", "gan"]
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What an optimizer is run with unless the user says otherwise.
+    """The settings of an optimizer for a kind of task; the names are those of `Config`.
 
-    Attributes:
-        lr: The first rate; for SLS the longest step.
-        weight_decay: Coupled or not as the optimizer has it.
-        momentum: Of SGD's kind; β₁ for those of Adam's.
-        beta: β of the rule for rates; None for optimizers without one.
-        schedule: "none" or "step"; step_size and gamma say what "step" means if it is asked for.
-        step_size: After how many epochs the rate falls.
-        gamma: What it is then multiplied by.
-        clip: The greatest norm of the gradient; None for no clipping.
-        batch_size: As in the paper.
+    For SLS, `lr` is the longest step; for optimizers like Adam, `momentum` is β₁. `step_size` and
+    `gamma` define schedule "step" where it is asked for.
     """
 
     lr: float
@@ -137,7 +138,7 @@ _GAN_BETA1 = 0.5
 
 
 def defaults_for(optimizer: str, kind: Kind) -> Defaults:
-    """An optimizer's settings for a kind of task.
+    """Return an optimizer's settings for a kind of task.
 
     Args:
         optimizer: A name that `rankwise.lab.optimizers.build` knows.
@@ -174,3 +175,165 @@ def defaults_for(optimizer: str, kind: Kind) -> Defaults:
 
 def _momentum(optimizer: str) -> float:
     return _MUON_MOMENTUM if optimizer == "muon" else 0.9
+
+
+_EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gpt": 200, "gan": 100}
+_BETA_BY_EPOCHS: tuple[Kind, ...] = ("image", "gan")
+_RULE_OPTIONS = ("beta", "rule", "zeta", "floor", "p")
+_RULES = ("paper", "annealed")
+_DERIVED = ("beta", "floor")  # follow from epochs and rate where they are not given
+_CHOICES = {"precision": PRECISIONS, "schedule": SCHEDULES}
+_POSITIVE = (
+    "epochs",
+    "lr",
+    "batch_size",
+    "width",
+    "length",
+    "critic_steps",
+    "devices",
+    "step_size",
+    "gamma",
+    "image_size",
+    "train_size",
+    "p",
+)
+_NOT_NEGATIVE = (
+    "weight_decay",
+    "momentum",
+    "clip",
+    "workers",
+    "seed",
+    "beta",
+    "dropout",
+    "zeta",
+    "floor",
+)
+_BELOW_1 = ("momentum", "dropout")
+
+
+def kind_of(network: str) -> Kind:
+    """Return what a network is for, by its name."""
+    if network in GAN_NETWORKS:
+        return "gan"
+    if network == "gpt":
+        return "gpt"
+    return "language" if network in LANGUAGE_NETWORKS else "image"
+
+
+def resolve(config: Config) -> Config:
+    """Return the options with the paper's settings in place of None, all checked.
+
+    Raises:
+        ConfigError: If an option is out of its range, or two of them contradict each other.
+
+    Example:
+        >>> from rankwise.lab import Config
+        >>> resolve(Config(optimizer="sgd")).lr
+        0.1
+    """
+    kind = kind_of(config.network)
+    if config.epochs is not None and config.budget is not None:
+        raise ConfigError("Expected epochs or a budget, got both. Leave one of them out.")
+    defaults = defaults_for(config.optimizer, kind)
+    missing: dict[str, Any] = {
+        field.name: getattr(defaults, field.name)
+        for field in fields(defaults)
+        if getattr(config, field.name) is None
+    }
+    if config.epochs is None and config.budget is None:
+        missing["epochs"] = _EPOCHS[kind]
+    if kind == "gan" and config.image_size is None:
+        missing["image_size"] = 32
+    full = config.with_(**missing)
+    _check(full)
+    return full.with_(**_rule_options(full, config.beta)) if full.optimizer in RANKED else full
+
+
+def omit_derived(config: Config) -> dict[str, Any]:
+    """Return a run's options, with None for those that follow from the others.
+
+    Args:
+        config: The options of a run, resolved.
+
+    Example:
+        >>> from rankwise.lab import Config
+        >>> full = resolve(Config(optimizer="rmsgd", epochs=20))
+        >>> round(full.beta, 2), omit_derived(full)["beta"]
+        (0.78, None)
+    """
+    derived = [
+        name
+        for name in _DERIVED
+        if config.optimizer in RANKED and _resolves_to(config.with_(**{name: None}), config)
+    ]
+    return {**config.identity(), **dict.fromkeys(derived)}
+
+
+def _resolves_to(given: Config, config: Config) -> bool:
+    try:
+        return resolve(given) == config
+    except ConfigError:  # options that were allowed once
+        return False
+
+
+def _rule_options(full: Config, beta: float | None) -> dict[str, Any]:
+    """Return what is still None of the rule for rates, as RMSGD has it."""
+    missing: dict[str, Any] = {
+        field.name: field.metadata["constant"]
+        for field in fields(full)
+        if field.metadata["constant"] is not None and getattr(full, field.name) is None
+    }
+    if full.floor is None:
+        missing["floor"] = 0.01 * (full.lr or 0.0)
+    by_epochs = full.rule != "annealed" and kind_of(full.network) in _BETA_BY_EPOCHS
+    if beta is None and full.epochs is not None and by_epochs:
+        missing["beta"] = rankwise.beta_for(full.epochs)
+    return missing
+
+
+def _check(config: Config) -> None:
+    for name, allowed in _CHOICES.items():
+        _expect(getattr(config, name) in allowed, config, name, f"one of {', '.join(allowed)}")
+    for name in _POSITIVE:
+        value = getattr(config, name)
+        _expect(value is None or 0 < value < math.inf, config, name, "above 0 and finite")
+    for name in _NOT_NEGATIVE:
+        value = getattr(config, name)
+        _expect(value is None or 0 <= value < math.inf, config, name, "0 or more and finite")
+    for name in _BELOW_1:
+        value = getattr(config, name)
+        _expect(value is None or value < 1, config, name, "below 1")
+    _expect(config.beta is None or config.beta <= 1, config, "beta", "1 at most")
+    known = all(name in LOGGERS for name in config.log.split(",") if name)
+    _expect(known, config, "log", f"some of {', '.join(LOGGERS)}")
+    _check_rule(config)
+    if config.validate and config.train_size is None:
+        raise ConfigError("Expected a train_size with validate: it tests on what that leaves out.")
+    if config.budget is not None:
+        parse_budget(config.budget)
+    if (config.batch_size or 0) % config.devices:
+        raise ConfigError(
+            f"Expected batch_size to be a multiple of the {config.devices} devices, "
+            f"got {config.batch_size}."
+        )
+    if config.network not in LANGUAGE_NETWORKS and config.dropout is not None:
+        raise ConfigError(f"Only language models have an option dropout, not {config.network}.")
+    if config.network in GAN_NETWORKS and config.precision == "64":
+        raise ConfigError("Expected precision to be 32 or bf16 for a GAN, got '64'.")
+
+
+def _check_rule(config: Config) -> None:
+    """Check that the options of RMSGD's rule are given to it alone, and fit together."""
+    given = [name for name in _RULE_OPTIONS if getattr(config, name) is not None]
+    if given and config.optimizer not in RANKED:
+        raise ConfigError(
+            f"{config.optimizer} has no option {given[0]}; it belongs to {', '.join(RANKED)}."
+        )
+    _expect(config.rule in (None, *_RULES), config, "rule", " or ".join(_RULES))
+    if config.rule == "annealed" and config.epochs is None:
+        raise ConfigError("Expected epochs for rule annealed, which ends with them, got a budget.")
+
+
+def _expect(right: bool, config: Config, name: str, what: str) -> None:
+    if not right:
+        raise ConfigError(f"Expected {name} to be {what}, got {getattr(config, name)!r}.")

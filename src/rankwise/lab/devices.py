@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,19 @@ from rankwise.lab.config import Config
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["PRECISIONS", "STRATEGIES", "keep_memory", "largest", "launched", "mean", "set_threads"]
+__all__ = [
+    "PRECISIONS",
+    "broadcast_buffers",
+    "keep_memory",
+    "largest",
+    "launched",
+    "mean",
+    "set_threads",
+]
 
 # Fabric's own 64 bits end at a network's output, which it rounds to 32: the network is made wide
 # before Fabric sees it, and Fabric leaves it alone.
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "64": "32-true"}
-STRATEGIES = ("auto", "ddp", "fsdp")
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # as malloc.h numbers them
 
 
@@ -53,7 +60,7 @@ def launched(config: Config) -> Fabric:
                 accelerator=config.accelerator,
                 devices=devices,
                 num_nodes=nodes,
-                strategy=_strategy(config, devices * nodes),
+                strategy="ddp" if devices * nodes > 1 else "auto",
                 precision=PRECISIONS[config.precision],  # type: ignore[arg-type]
             )
             fabric.launch()
@@ -62,29 +69,6 @@ def launched(config: Config) -> Fabric:
                 f"{config.devices} × accelerator {config.accelerator!r} can't be used: {error}"
             ) from error
     return fabric
-
-
-def _strategy(config: Config, processes: int) -> Any:  # noqa: ANN401
-    if processes == 1:
-        return "auto"
-    if config.strategy == "fsdp":
-        from lightning_fabric.strategies.model_parallel import (  # noqa: PLC0415
-            ModelParallelStrategy,
-        )
-
-        return ModelParallelStrategy(_sharded, data_parallel_size=processes, tensor_parallel_size=1)
-    return "ddp"
-
-
-def _sharded(network: nn.Module, mesh: Any) -> nn.Module:  # noqa: ANN401
-    """Every child that has parameters is gathered when it is needed, by FSDP2."""
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
-
-    for child in network.children():
-        if any(True for _ in child.parameters()):
-            fully_shard(child, mesh=mesh["data_parallel"])
-    fully_shard(network, mesh=mesh["data_parallel"])
-    return network
 
 
 def mean(fabric: Fabric, value: Tensor) -> Tensor:
@@ -100,6 +84,13 @@ def largest(fabric: Fabric, value: float) -> float:
         return value
     every = torch.tensor(value, dtype=torch.float64, device=fabric.device)
     return float(fabric.all_reduce(every, reduce_op="max"))  # type: ignore[arg-type]
+
+
+def broadcast_buffers(fabric: Fabric, network: nn.Module) -> None:
+    """Give all processes the buffers of the first: on CPUs each has its own batch statistics."""
+    if fabric.world_size > 1:
+        for buffer in network.buffers():
+            torch.distributed.broadcast(buffer, 0)
 
 
 def set_threads(fabric: Fabric) -> int:

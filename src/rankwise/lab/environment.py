@@ -14,20 +14,26 @@ from typing import Any
 import torch
 
 import rankwise
+from rankwise.lab.records import Hardware, Session
 
-__all__ = ["session"]
+__all__ = ["describe_session"]
 
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "pytorch-optimizer", "scikit-learn")
 
 
-def session(threads: int) -> dict[str, Any]:
-    """A record of this start of a run."""
-    return {
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "versions": _versions(),
-        "hardware": _hardware(threads),
-    }
+def describe_session(
+    *, threads: int, processes: int = 1, epoch: int = 0, data: dict[str, Any] | None = None
+) -> Session:
+    """Return the record of this start of a run."""
+    return Session(
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        commit=_commit(),
+        versions=_versions(),
+        hardware=_hardware(threads),
+        processes=processes,
+        epoch=epoch,
+        data=data or {},
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -42,15 +48,15 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _hardware(threads: int) -> dict[str, Any]:
+def _hardware(threads: int) -> Hardware:
     cuda = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "accelerators": [torch.cuda.get_device_name(number) for number in cuda],
-    }
+    return Hardware(
+        system=f"{platform.system()} {platform.machine()}",
+        cpu=_cpu(),
+        cores=os.cpu_count(),
+        threads=threads,
+        accelerators=tuple(torch.cuda.get_device_name(number) for number in cuda),
+    )
 
 
 def _cpu() -> str:

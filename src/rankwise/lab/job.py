@@ -19,12 +19,11 @@ from rankwise.lab.budget import Budget
 from rankwise.lab.config import Config
 from rankwise.lab.data import is_text, load_dataset
 from rankwise.lab.data.dataset import TextDataset, take_subset
+from rankwise.lab.defaults import kind_of
 from rankwise.lab.devices import largest, mean
 from rankwise.lab.networks import select_variant
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.optimizers import Method
-from rankwise.lab.parts import load_part, save_part
-from rankwise.lab.resolve import kind_of
 from rankwise.lab.tasks.gan import GanTask
 from rankwise.lab.tasks.image import ImageTask
 from rankwise.lab.tasks.language import LanguageTask
@@ -69,11 +68,6 @@ class Job:
     now: float = 0.0
     sums: dict[str, Tensor] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_CLOCKS, 0.0))
-
-    @property
-    def sharded(self) -> bool:
-        """Whether each process has a part of each weight."""
-        return self.config.strategy == "fsdp" and self.fabric.world_size > 1
 
     @property
     def trained(self) -> float:
@@ -155,7 +149,7 @@ class Job:
             "clocks": self.clocks,
             "carried": self.task.carried(),
             "parts": {
-                name: save_part(network, self.methods[name], sharded=self.sharded)
+                name: {"network": network.state_dict(), "method": self.methods[name].state_dict()}
                 for name, network in self.task.parts.items()
             },
         }
@@ -173,7 +167,8 @@ class Job:
                 f"back, or start anew in another folder with --out."
             )
         for name, network in self.task.parts.items():
-            load_part(network, self.methods[name], state["parts"][name], sharded=self.sharded)
+            network.load_state_dict(state["parts"][name]["network"])
+            self.methods[name].load_state_dict(state["parts"][name]["method"])
         self.epoch, self.batch = state["epoch"], state["batch"]
         self.factor, self.spent, self.clocks = state["factor"], state["spent"], state["clocks"]
         first = self.fabric.global_rank == 0  # the sums are all processes', and one brings them
@@ -212,11 +207,6 @@ def job_for(config: Config, fabric: Fabric, budget: Budget) -> Job:
 
 def _rule(config: Config) -> dict[str, Any]:
     """What else RMSGD's rule is given; empty for optimizers without one."""
-    if config.rule == "released" or config.gain == "relative":
-        raise ConfigError(
-            "Expected rule paper or annealed and absolute gains: the released rule and relative "
-            "gains are no longer part of RMSGD."
-        )
     names = {"rule": "variant", "zeta": "zeta", "floor": "floor", "p": "p"}
     given = {theirs: getattr(config, ours) for ours, theirs in names.items()}
     if config.rule == "annealed":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rankwise.lab.job import Job
-    from rankwise.lab.records import Run
+    from rankwise.lab.records import EpochRecord, Run
 
 __all__ = ["Live", "Silent", "Watch", "format_epoch"]
 
@@ -33,7 +33,7 @@ class Watch(Protocol):
     def batch(self, job: Job) -> None:
         """A batch is over."""
 
-    def epoch(self, job: Job, record: dict[str, Any]) -> None:
+    def epoch(self, job: Job, record: EpochRecord) -> None:
         """An epoch is over and saved."""
 
     def end(self, run: Run) -> None:
@@ -52,7 +52,7 @@ class Silent:
     def batch(self, job: Job) -> None:
         """Nothing."""
 
-    def epoch(self, job: Job, record: dict[str, Any]) -> None:
+    def epoch(self, job: Job, record: EpochRecord) -> None:
         """Nothing."""
 
     def end(self, run: Run) -> None:
@@ -125,20 +125,19 @@ class Live:
                 self._task, completed=min(job.progress, 1.0), epochs=f"{job.epoch}{total}"
             )
 
-    def epoch(self, job: Job, record: dict[str, Any]) -> None:
+    def epoch(self, job: Job, record: EpochRecord) -> None:
         """Show the epoch's figures."""
         figures = format_epoch(record)
         if self._moving:
             self._bar.update(self._task, figures=figures)
             self.batch(job)
         else:
-            self.say(f"  epoch {record['epoch']:3}  {figures}")
+            self.say(f"  epoch {record.epoch:3}  {figures}")
 
     def end(self, run: Run) -> None:
         """Say how it ended."""
         self._close()
-        last = run.last
-        self.say(f"  {run.status} after {last.get('epoch', 0)} epochs: {format_epoch(last)}")
+        self.say(f"  {run.status} after {run.epoch} epochs: {format_epoch(run.last)}")
         self.say(f"  {run.folder}")
 
     def _close(self) -> None:
@@ -148,17 +147,17 @@ class Live:
             self._task = None
 
 
-def format_epoch(record: dict[str, Any]) -> str:
+def format_epoch(record: EpochRecord | None) -> str:
     """An epoch's figures in a line: loss, the test's score, Q, the range of the rates."""
-    if not record:
+    if record is None:
         return "nothing yet"
-    parts = [_number("loss {:.3f}", record["train"].get("loss"))]
+    parts = [_number("loss {:.3f}", record.train.get("loss"))]
     for name, form in _SHOWN.items():
-        if name in record["test"]:
-            parts.append(_number(form, record["test"][name]))
-    parts.append(_number("Q {:.3f}", record["quality"]))
-    if record["rates"]:
-        least, largest = (f"{rate:.2g}" for rate in record["rates"])
+        if name in record.test:
+            parts.append(_number(form, record.test[name]))
+    parts.append(_number("Q {:.3f}", record.quality))
+    if record.rates:
+        least, largest = (_number("{:.2g}", rate) for rate in record.rates)
         parts.append(f"η {least}" if least == largest else f"η {least}…{largest}")
     return "  ".join(parts)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 import rankwise
 from rankwise.lab.config import Config
+from rankwise.lab.records import EpochRecord, LayerColumns
 
 __all__ = ["LOGGERS", "end_logs", "log_epoch", "loggers_for"]
 
@@ -69,21 +72,20 @@ def loggers_for(config: Config, folder: Path) -> list[Any]:
     return found
 
 
-def log_epoch(loggers: list[Any], record: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
+def log_epoch(loggers: list[Any], record: EpochRecord, layers: LayerColumns) -> None:
     """Log an epoch's figures, as "test/accuracy", and each layer's, as "rate/stage1.0.conv1"."""
-    flat = {
-        f"{group}/{name}": value
-        for group in ("train", "test", "seconds")
-        for name, value in record.get(group, {}).items()
+    groups = {"train": record.train, "test": record.test, "seconds": asdict(record.seconds)}
+    flat: dict[str, float | None] = {
+        f"{group}/{name}": value for group in groups for name, value in groups[group].items()
     }
     for column in ("stable_rank", "condition", "quality", "rate"):
-        pairs = zip(layers["name"], layers[column], strict=True)
+        pairs = zip(layers.name, getattr(layers, column), strict=True)
         flat |= {f"{column}/{name}": value for name, value in pairs}
-    flat["Q"] = record["quality"]
+    flat["Q"] = record.quality
     known = {name: value for name, value in flat.items() if value is not None}
     for logger in loggers:
         with _kept_from_failing(logger):
-            logger.log_metrics(known, record["epoch"])
+            logger.log_metrics(known, record.epoch)
             logger.save()
 
 

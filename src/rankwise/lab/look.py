@@ -9,26 +9,24 @@ from torch import nn
 
 import rankwise
 from rankwise.lab.optimizers import Method
-from rankwise.lab.parts import whole_weights
+from rankwise.lab.records import LayerColumns
 
-__all__ = ["Layers", "look", "quality_of", "range_of_rates"]
+__all__ = ["look", "quality_of", "range_of_rates"]
 
 _METRICS = ("stable_rank", "condition", "quality", "rank")
-Layers = dict[str, list[Any]]  # column by column: a name, its metrics, its rate
 
 
-def look(parts: Mapping[str, nn.Module], methods: Mapping[str, Method], *, sharded: bool) -> Layers:
+def look(parts: Mapping[str, nn.Module], methods: Mapping[str, Method]) -> LayerColumns:
     """Probe the networks; what the optimizer has just measured itself is not measured again.
 
     Args:
         parts: The networks, by their place in the whole.
         methods: Their optimizers.
-        sharded: Whether each process has a part of each weight; then all must look together.
     """
-    columns: Layers = {"name": [], **{metric: [] for metric in _METRICS}, "rate": []}
+    columns: dict[str, list[Any]] = {name: [] for name in ("name", *_METRICS, "rate")}
     for part, network in parts.items():
         method = methods[part]
-        found = method.last_probe or rankwise.probe(whole_weights(network) if sharded else network)
+        found = method.last_probe or rankwise.probe(network)
         rates = _rates(network, method)
         for layer in found.layers:
             if layer.status not in (rankwise.Status.PROBED, rankwise.Status.NOT_FINITE):
@@ -38,7 +36,7 @@ def look(parts: Mapping[str, nn.Module], methods: Mapping[str, Method], *, shard
             for metric in _METRICS:
                 columns[metric].append(getattr(layer, metric))
             columns["rate"].append(rates.get(layer.name))
-    return columns
+    return LayerColumns(**columns)
 
 
 def _rates(network: nn.Module, method: Method) -> dict[str, float]:
@@ -55,12 +53,12 @@ def _rates(network: nn.Module, method: Method) -> dict[str, float]:
     }
 
 
-def quality_of(layers: Layers) -> float | None:
+def quality_of(layers: LayerColumns) -> float | None:
     """Q over all networks' layers."""
-    return rankwise.network_quality(q for q in layers["quality"] if q is not None)
+    return rankwise.network_quality(q for q in layers.quality if q is not None)
 
 
-def range_of_rates(layers: Layers) -> tuple[float, float] | None:
+def range_of_rates(layers: LayerColumns) -> tuple[float, float] | None:
     """The least and the largest rate of a layer."""
-    rates = [rate for rate in layers["rate"] if rate is not None]
+    rates = [rate for rate in layers.rate if rate is not None]
     return (min(rates), max(rates)) if rates else None

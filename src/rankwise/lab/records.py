@@ -1,53 +1,195 @@
-"""A run's folder: what was asked, where it ran, what every epoch gave, and how it ended.
+"""The records of a run as typed structs, and reading a run's folder.
 
-config.json         the resolved options
-sessions.jsonl      a line for every start: time, commit, versions, hardware
-epochs.jsonl        a line an epoch: losses, scores, seconds, Q
-layers.jsonl        a line an epoch: every layer's metrics and rate, column by column
-state-….pt/.json    what is needed to go on: the newest and the one before
+config.json         the resolved options and the schema version
+sessions.jsonl      one line per start: time, commit, versions, hardware
+epochs.jsonl        one line per epoch: losses, scores, seconds, Q
+layers.jsonl        one line per epoch: every layer's metrics and rate, column by column
+budget.json         the seconds of a run that was given a time instead of epochs
+state-….pt/.json    what is needed to continue: the newest state and the one before
 weights.safetensors the weights at the end
-outcome.json        finished, diverged, and after how many epochs; absent while there is something
-                    left to do. Of a run that came as a record, also that there are no weights
+outcome.json        finished or diverged, and after how many epochs; absent while the run is
+                    unfinished. For an imported run, also that there are no weights
 """
 
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import rankwise
-from rankwise.errors import RunError
-from rankwise.lab import storage
-from rankwise.lab.checks import CHECKS
+from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.scores import main_score
+
+try:
+    import msgspec
+    from msgspec import Meta, Struct
+except ImportError:
+    raise rankwise.MissingExtraError("msgspec", "lab", "Reading and writing runs") from None
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = ["Run", "RunFolder", "is_run", "load_run", "load_runs"]
+__all__ = [
+    "SCHEMA",
+    "BudgetRecord",
+    "ConfigRecord",
+    "EpochRecord",
+    "EpochSeconds",
+    "Hardware",
+    "LayerColumns",
+    "LayerRecord",
+    "LayersRecord",
+    "Outcome",
+    "Run",
+    "Session",
+    "decode_config",
+    "decode_record",
+    "encode_config",
+    "is_run",
+    "load_run",
+    "load_runs",
+    "read_lines",
+    "read_record",
+]
 
-Record = dict[str, Any]
+SCHEMA = 2  # version 1 had no number, and options that are gone; studies/migrate_records.py
 
-_STATUSES = ("finished", "diverged")
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0, lt=1e12)]  # many of them can be added up
+Scores = dict[str, float | None]  # None stands for NaN and infinity, as null in JSON
+Column = list[float | None]
+RecordType = TypeVar("RecordType", bound=Struct)
+
+
+class EpochSeconds(Struct, frozen=True, kw_only=True):
+    """Where an epoch's time went, and `trained`: the training time since the run's start."""
+
+    data: Seconds = 0.0
+    step: Seconds = 0.0
+    probe: Seconds = 0.0
+    eval: Seconds = 0.0
+    save: Seconds = 0.0
+    trained: Seconds
+
+    @property
+    def total(self) -> float:
+        """The seconds of this epoch."""
+        return self.data + self.step + self.probe + self.eval + self.save
+
+
+class EpochRecord(Struct, frozen=True):
+    """One epoch: number, scores, Q, the least and the largest rate of a layer, seconds."""
+
+    epoch: Count
+    train: Scores
+    test: Scores
+    quality: float | None
+    rates: tuple[float | None, float | None] | None
+    seconds: EpochSeconds
+    batches: int | None = None
+
+
+class LayerColumns(Struct, frozen=True):
+    """All layers of one epoch, column by column."""
+
+    name: list[str]
+    stable_rank: Column
+    condition: Column
+    quality: Column
+    rank: Column
+    rate: Column
+
+    def __post_init__(self) -> None:
+        if len({len(column) for column in self.columns()}) > 1:
+            raise ValueError("Expected columns of equal length.")
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """The columns in the order of `LayerRecord`."""
+        return tuple(getattr(self, name) for name in self.__struct_fields__)
+
+
+class LayersRecord(Struct, frozen=True):
+    """A line of layers.jsonl."""
+
+    epoch: Count
+    layers: LayerColumns
+
+
+class LayerRecord(Struct, frozen=True):
+    """One layer after one epoch."""
+
+    epoch: int
+    name: str
+    stable_rank: float | None
+    condition: float | None
+    quality: float | None
+    rank: float | None
+    rate: float | None
+
+
+class Hardware(Struct, frozen=True):
+    """What a run ran on."""
+
+    system: str = ""
+    cpu: str = ""
+    cores: int | None = None
+    threads: int | None = None
+    accelerators: tuple[str, ...] = ()
+
+
+class Session(Struct, frozen=True, omit_defaults=True):
+    """One start of a run: when, by which code, on which hardware, from which epoch on.
+
+    `commit` ends with "+" where files had been changed since. `data` is the fingerprint of the
+    data set.
+    """
+
+    started: str
+    commit: str | None = None
+    versions: dict[str, str] = {}
+    hardware: Hardware = Hardware()
+    processes: int = 1
+    epoch: int = 0
+    data: dict[str, str | int | list[int]] = {}
+
+
+class BudgetRecord(Struct, frozen=True):
+    """The training time that a run was given."""
+
+    seconds: float
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """How a run ended, after how many epochs, and whether its weights were kept."""
+
+    status: Literal["finished", "diverged"]
+    epochs: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    weights: bool = True
+
+
+class ConfigRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """The resolved options of a run, and the version of its records."""
+
+    schema: int
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as its folder tells it.
+    """A run as read from its folder.
 
     Attributes:
         folder: Where it is.
         config: The resolved options.
         status: "finished", "diverged", or "unfinished".
-        epochs: A record an epoch.
+        epochs: One record per epoch.
         budget: The seconds it was given, where it was given a time.
-        ended: After how many epochs it was over; None if it is not, or does not say.
+        ended: After how many epochs it ended; None if it has not, or the record does not say.
 
     Example:
         >>> from rankwise.lab import load_run
@@ -60,44 +202,64 @@ class Run:
     folder: Path
     config: Config
     status: str
-    epochs: tuple[Record, ...]
+    epochs: tuple[EpochRecord, ...]
     budget: float | None = None
     ended: int | None = None
 
     @property
-    def last(self) -> Record:
-        """The last epoch's record; empty before there is one."""
-        return self.epochs[-1] if self.epochs else {}
+    def last(self) -> EpochRecord | None:
+        """The last epoch's record; None before there is one."""
+        return self.epochs[-1] if self.epochs else None
 
     @property
-    def scores(self) -> Record:
-        """The test scores that it ended with; empty unless it finished and is whole."""
-        return self.last.get("test", {}) if self.status == "finished" and self.is_whole else {}
+    def epoch(self) -> int:
+        """The number of the last recorded epoch; 0 before there is one."""
+        return self.epochs[-1].epoch if self.epochs else 0
+
+    @property
+    def quality(self) -> float | None:
+        """Q after the last recorded epoch, where known."""
+        return self.epochs[-1].quality if self.epochs else None
+
+    @property
+    def trained(self) -> float:
+        """The seconds of training so far."""
+        return self.epochs[-1].seconds.trained if self.epochs else 0.0
+
+    @property
+    def test(self) -> Scores:
+        """The test scores of the last recorded epoch; empty before there is one."""
+        return self.epochs[-1].test if self.epochs else {}
+
+    @property
+    def scores(self) -> Scores:
+        """The final test scores; empty unless the run finished and its last record is there."""
+        return self.test if self.status == "finished" and self.is_whole else {}
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is over and the record of its last epoch is there; no other stands for it."""
-        return self.status in _STATUSES and self.ended in (None, self.last.get("epoch"))
+        """Whether it has ended and the record of its last epoch is there."""
+        return self.status != "unfinished" and self.ended in (None, self.epoch)
 
     @property
     def weights(self) -> Path:
         """The file with the weights at the end."""
         return self.folder / "weights.safetensors"
 
-    def layers(self) -> list[Record]:
-        """Every layer of every epoch: epoch, name, stable_rank, condition, quality, rank, rate."""
+    def layers(self) -> list[LayerRecord]:
+        """Return every layer of every epoch, with its metrics and its rate."""
         return [
-            {"epoch": line["epoch"], **dict(zip(line["layers"], values, strict=True))}
-            for line in _lines(self.folder / "layers.jsonl")
-            for values in zip(*line["layers"].values(), strict=True)
+            LayerRecord(line.epoch, *values)
+            for line in read_lines(self.folder / "layers.jsonl", LayersRecord)
+            for values in zip(*line.layers.columns(), strict=True)
         ]
 
-    def sessions(self) -> list[Record]:
-        """Each start of the run: when, by which commit and versions, on which hardware."""
-        return _lines(self.folder / "sessions.jsonl")
+    def sessions(self) -> list[Session]:
+        """Return the starts of the run: when, by which commit and versions, on which hardware."""
+        return read_lines(self.folder / "sessions.jsonl", Session)
 
     def to_frame(self) -> pd.DataFrame:
-        """The epochs as a DataFrame; `pandas.DataFrame(run.layers())` has the layers.
+        """Return the epochs as a DataFrame, with columns such as "test.accuracy".
 
         Raises:
             MissingExtraError: Without pandas.
@@ -106,17 +268,17 @@ class Run:
             import pandas as pd  # noqa: PLC0415
         except ImportError:
             raise rankwise.MissingExtraError("pandas", "frame", "A DataFrame") from None
-        return pd.json_normalize(list(self.epochs))
+        return pd.json_normalize(msgspec.to_builtins(list(self.epochs)))
 
     def plot_progress(self, score: str | None = None, *, across: str = "epoch") -> alt.Chart:
-        """A loss or a score on the training and the test set.
+        """Plot a loss or a score on the training and the test set.
 
         Args:
-            score: "loss", "accuracy", …; the test set's score by default.
+            score: "loss", "accuracy", …; by default the test score that runs are judged by.
             across: "epoch", or "seconds" of training.
 
         Raises:
-            MissingExtraError: Without altair, as all that plots.
+            MissingExtraError: Without altair; so do all plots.
 
         Example:
             >>> from rankwise.lab import load_run
@@ -129,145 +291,42 @@ class Run:
         return runs.draw_progress(runs.make_score_rows(self.epochs), score, across=across)
 
     def plot_heat_map(self, metric: str = "quality") -> alt.LayerChart:
-        """A metric of every layer over epochs, as colour: the paper's Fig. 1b.
+        """Plot a metric of every layer over epochs as colour: the paper's Fig. 1b.
 
         Args:
             metric: "quality", "stable_rank", "condition", "rank" or "rate".
-
-        Example:
-            >>> run.plot_heat_map("rate").save("rates.png")  # doctest: +SKIP
         """
         from rankwise.charts import evolution  # noqa: PLC0415
 
         return evolution.draw_heat_map(evolution.make_layer_rows(self.layers()), metric)
 
     def plot_rates(self) -> alt.LayerChart:
-        """The learning rate of every layer over epochs, darker with depth.
-
-        Example:
-            >>> run.plot_rates().save("rates.pdf")  # doctest: +SKIP
-        """
+        """Plot the learning rate of every layer over epochs, darker with depth."""
         from rankwise.charts import evolution  # noqa: PLC0415
 
         return evolution.draw_rates(evolution.make_layer_rows(self.layers()))
 
     def plot_trajectories(self) -> alt.LayerChart:
-        """The path of every layer through stable rank and condition.
-
-        Example:
-            >>> run.plot_trajectories().save("paths.svg")  # doctest: +SKIP
-        """
+        """Plot the path of every layer through stable rank and condition."""
         from rankwise.charts import evolution  # noqa: PLC0415
 
         return evolution.draw_trajectories(evolution.make_layer_rows(self.layers()))
 
     def plot_quality(self) -> alt.Chart:
-        """Network quality Q over epochs.
-
-        Example:
-            >>> run.plot_quality().save("quality.svg")  # doctest: +SKIP
-        """
+        """Plot network quality Q over epochs."""
         from rankwise.charts import runs  # noqa: PLC0415
 
         return runs.draw_quality(runs.make_quality_rows(self.epochs))
 
     def plot_time(self) -> alt.Chart:
-        """Where every epoch's seconds went: data, steps, probes, evaluation, saving.
-
-        Example:
-            >>> run.plot_time().save("time.svg")  # doctest: +SKIP
-        """
+        """Plot where every epoch's seconds went: data, steps, probes, evaluation, saving."""
         from rankwise.charts import runs  # noqa: PLC0415
 
         return runs.draw_time(runs.make_time_rows(self.epochs))
 
 
-class RunFolder:
-    """The folder of a run while it is being written to.
-
-    Args:
-        config: The resolved options, which name the folder.
-        path: Where it is; by default where the options say.
-    """
-
-    def __init__(self, config: Config, path: Path | None = None) -> None:
-        self.path = Path(config.out) / config.name if path is None else path
-        self.config = config
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended, and its weights are there, or were meant to be left out."""
-        outcome = _optional(self.path / "outcome.json")
-        kept = outcome.get("weights", True)
-        there = not kept or (self.path / "weights.safetensors").is_file()
-        return _status(outcome) in _STATUSES and there
-
-    @property
-    def was_begun(self) -> bool:
-        """Whether there is anything in the folder beside its lock."""
-        return any(path.name != ".lock" for path in self.path.iterdir())
-
-    def remove(self) -> None:
-        """Remove the folder of a run that was refused before it began."""
-        (self.path / ".lock").unlink(missing_ok=True)
-        self.path.rmdir()
-
-    @property
-    def budget(self) -> float | None:
-        """The seconds that the run was given when it began."""
-        return _optional(self.path / "budget.json").get("seconds")
-
-    def open(self, session: Record) -> None:
-        """Note that a run starts or goes on here."""
-        self.keep_config()
-        storage.append_line(self.path / "sessions.jsonl", _json(session))
-
-    def keep_config(self) -> None:
-        """Write the options; where a run is may have changed since it was begun, not what it is."""
-        storage.write(self.path / "config.json", json.dumps(asdict(self.config), indent=1).encode())
-
-    def set_budget(self, seconds: float) -> None:
-        """Keep how long the run may take, which must not change when it goes on."""
-        storage.write(self.path / "budget.json", _json({"seconds": seconds}).encode())
-
-    def add(self, epoch: Record, layers: Record) -> None:
-        """Record an epoch; its line in epochs.jsonl comes last, and makes it count."""
-        storage.append_line(
-            self.path / "layers.jsonl", _json({"epoch": epoch["epoch"], "layers": layers})
-        )
-        storage.append_line(self.path / "epochs.jsonl", _json(epoch))
-
-    def cut_after(self, epoch: int) -> None:
-        """Drop the records of epochs that are to be run again, and broken lines.
-
-        What is dropped, and what is missing, is warned of.
-        """
-        for name in ("epochs.jsonl", "layers.jsonl"):
-            path = self.path / name
-            lines = _lines(path)
-            kept = [line for line in lines if line["epoch"] <= epoch]
-            if len(kept) < len(lines):
-                _warn(f"{path}: epoch {epoch + 1} was recorded but not saved, and is run again.")
-            if len(kept) < epoch:
-                _warn(f"{path}: {epoch - len(kept)} of {epoch} epochs have no record.")
-            storage.write(path, "".join(_json(line) + "\n" for line in kept).encode())
-
-    def end(self, status: str, *, weights: bool = True) -> None:
-        """Record how the run ended, and whether its weights are in the folder."""
-        # One that ends again, since its weights were lost, may have lost a record as well.
-        before = _optional(self.path / "outcome.json").get("epochs") or 0
-        recorded = (line["epoch"] for line in _lines(self.path / "epochs.jsonl"))
-        outcome: Record = {"status": status, "epochs": max([before, *recorded])}
-        outcome |= {} if weights else {"weights": False}
-        storage.write(self.path / "outcome.json", _json(outcome).encode())
-
-    def read(self) -> Run:
-        """The run so far."""
-        return load_run(self.path)
-
-
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run."""
+    """Return whether a folder holds a run."""
     return (folder / "config.json").is_file()
 
 
@@ -283,32 +342,27 @@ def load_run(folder: Path | str) -> Run:
     Example:
         >>> from rankwise.lab import load_run
         >>> run = load_run("runs/resnet20-digits-rmsgd-1a2b3c4d-seed0")  # doctest: +SKIP
-        >>> run.last["test"]["accuracy"]  # doctest: +SKIP
+        >>> run.scores["accuracy"]  # doctest: +SKIP
         0.989
     """
     folder = Path(folder)
     if not is_run(folder):
         raise RunError(f"{folder} is not a run: it has no config.json.")
-    try:
-        config = from_mapping(json.loads((folder / "config.json").read_bytes()), str(folder))
-        outcome = _optional(folder / "outcome.json")
-        return Run(
-            folder,
-            config,
-            _status(outcome),
-            tuple(_lines(folder / "epochs.jsonl")),
-            _optional(folder / "budget.json").get("seconds"),
-            outcome.get("epochs") or None,
-        )
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(
-            f"{folder}: its records can't be read ({error}). Give the command that began the run "
-            "again to mend them, or remove the folder."
-        ) from error
+    config = decode_config((folder / "config.json").read_bytes(), str(folder))
+    outcome = read_record(folder / "outcome.json", Outcome)
+    budget = read_record(folder / "budget.json", BudgetRecord)
+    return Run(
+        folder,
+        config,
+        "unfinished" if outcome is None else outcome.status,
+        tuple(read_lines(folder / "epochs.jsonl", EpochRecord)),
+        None if budget is None else budget.seconds,
+        None if outcome is None else outcome.epochs or None,
+    )
 
 
 def load_runs(folder: Path | str) -> list[Run]:
-    """All runs in a folder, by name.
+    """Read all runs in a folder, sorted by name.
 
     Args:
         folder: A folder of runs, as `--out` names it.
@@ -321,50 +375,81 @@ def load_runs(folder: Path | str) -> list[Run]:
     return [load_run(path) for path in sorted(Path(folder).glob("*/")) if is_run(path)]
 
 
-def _json(record: Record) -> str:
-    return json.dumps(_finite(record), allow_nan=False)
+def encode_config(config: Config) -> bytes:
+    """Return the content of config.json."""
+    # Not by msgspec, which refuses paths that are not text.
+    return json.dumps({"schema": SCHEMA, "options": asdict(config)}, indent=1).encode()
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401
-    """NaN and infinity become null, which every JSON reader knows."""
-    if isinstance(value, float) and not math.isfinite(value):
+def decode_config(text: bytes, source: str) -> Config:
+    """Read the content of config.json.
+
+    Raises:
+        RunError: If it can't be read; the message says what to do.
+    """
+    content: object = None
+    try:
+        content = json.loads(text)
+        record = msgspec.convert(content, ConfigRecord)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        if isinstance(content, dict) and "network" in content:
+            raise RunError(
+                f"{source} was written by an older version of rankwise. Give the folder of runs "
+                "to studies/migrate_records.py to bring it up to date."
+            ) from None
+        raise RunError(
+            f"{source}: its options can't be read ({error}). Repeat the command that started the "
+            "run to repair them, or remove the folder."
+        ) from None
+    if record.schema != SCHEMA:
+        raise RunError(
+            f"{source} has records of version {record.schema}; this version of rankwise reads "
+            f"version {SCHEMA}."
+        )
+    try:
+        return from_mapping(record.options, source)
+    except ConfigError as error:
+        raise RunError(
+            f"{error} The run was written by another version of rankwise, or was edited."
+        ) from error
+
+
+def decode_record(text: bytes, kind: type[RecordType]) -> RecordType | None:
+    """Decode a record from JSON; None if it is broken.
+
+    Example:
+        >>> decode_record(b'{"epoch": 1, "test": null}', EpochRecord) is None
+        True
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError):
         return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
-def _status(outcome: Record) -> str:
-    status = outcome.get("status")
-    return status if status in _STATUSES else "unfinished"
+def read_lines(path: Path, kind: type[RecordType]) -> list[RecordType]:
+    """Read the complete lines of a file; broken ones are left out with a warning.
 
-
-def _optional(path: Path) -> Record:
-    return _object(path.read_bytes(), path) if path.is_file() else {}
-
-
-def _lines(path: Path) -> list[Record]:
-    """The whole lines of a file; a last one without its end was being written."""
+    A last line without its end is being written.
+    """
     if not path.is_file():
         return []
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    found = (_object(line, path) for line in whole.splitlines())
-    return [record for record in found if record]
+    complete = path.read_bytes().rpartition(b"\n")[0]
+    records = [decode_record(line, kind) for line in complete.splitlines()]
+    for _ in range(records.count(None)):
+        _warn_of_broken_record(path)
+    return [record for record in records if record is not None]
 
 
-def _object(text: bytes, path: Path) -> Record:
-    """What a file or a line of it holds; empty, with a warning, where it is not as we write it."""
-    try:
-        found = json.loads(text)
-        if CHECKS[path.name](found):
-            return found
-    except (ValueError, RecursionError):
-        pass
-    _warn(f"{path}: a broken record is left out.")
-    return {}
+def read_record(path: Path, kind: type[RecordType]) -> RecordType | None:
+    """Read a file of one record; None if there is none, and with a warning if it is broken."""
+    if not path.is_file():
+        return None
+    record = decode_record(path.read_bytes(), kind)
+    if record is None:
+        _warn_of_broken_record(path)
+    return record
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=4)
+def _warn_of_broken_record(path: Path) -> None:
+    warnings.warn(f"{path}: a broken record is left out.", UserWarning, stacklevel=4)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rankwise.lab.records import EpochRecord
 
 __all__ = [
     "SCORES",
@@ -32,19 +35,15 @@ _FALLING = ("perplexity", "frechet", "loss")
 _SHARES = ("accuracy", "top5")  # written in percent
 
 
-def main_score(records: Iterable[Mapping[str, Any]], *, otherwise: str = "loss") -> str:
-    """The score that runs are judged by: the test set's.
+def main_score(epochs: Iterable[EpochRecord | None], *, otherwise: str = "loss") -> str:
+    """Return the test score that runs are judged by.
 
     Args:
-        records: Epochs, as `Run.epochs` holds them.
-        otherwise: What to judge by where they have none.
-
-    Example:
-        >>> main_score([{"test": {"loss": 5.6, "perplexity": 281.4}}])
-        'perplexity'
+        epochs: As `Run.epochs` or `Run.last` give them.
+        otherwise: The answer where they have none.
     """
-    found = {score for record in records for score in record.get("test", {})}
-    return next((score for score in SCORES if score in found), otherwise)
+    known = {score for epoch in epochs if epoch is not None for score in epoch.test}
+    return next((score for score in SCORES if score in known), otherwise)
 
 
 def is_falling(score: str) -> bool:

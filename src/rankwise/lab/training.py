@@ -9,28 +9,34 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rankwise.errors import RunError
-from rankwise.lab import storage
 from rankwise.lab.budget import Budget, parse_budget
 from rankwise.lab.config import Config
-from rankwise.lab.devices import keep_memory, largest, launched, set_threads
-from rankwise.lab.environment import session
-from rankwise.lab.hold import held, understood
+from rankwise.lab.defaults import resolve
+from rankwise.lab.devices import broadcast_buffers, keep_memory, largest, launched, set_threads
+from rankwise.lab.environment import describe_session
 from rankwise.lab.job import Job, job_for
 from rankwise.lab.live import Silent, Watch
 from rankwise.lab.loggers import end_logs, log_epoch, loggers_for
 from rankwise.lab.look import look, quality_of, range_of_rates
-from rankwise.lab.parts import whole_weights
-from rankwise.lab.records import Run, RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.records import EpochRecord, EpochSeconds, LayerColumns, Run
+from rankwise.lab.run_folder import (
+    RunFolder,
+    explain_write_errors,
+    load_state,
+    lock_run,
+    remove_states_after,
+    save_state,
+)
 from rankwise.lab.signals import Wish, listening
 from rankwise.lab.tasks.task import Place
-from rankwise.lab.weights import save_weights
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -66,7 +72,7 @@ def train_trials(config: Config, trials: int, *, watch: Watch | None = None) -> 
         >>> config = Config(network="resnet8", optimizer="sgd", epochs=2)
         >>> runs = train_trials(config, 2)  # doctest: +SKIP
     """
-    fabric = launched(resolved(config))
+    fabric = launched(resolve(config))
     runs: list[Run] = []
     with listening() as wish:
         for trial in range(trials):
@@ -103,19 +109,19 @@ def train(config: Config, *, fabric: Fabric | None = None, watch: Watch | None =
         0.93
     """
     with listening() as wish:
-        return _run(config, fabric or launched(resolved(config)), wish, watch)
+        return _run(config, fabric or launched(resolve(config)), wish, watch)
 
 
 def _run(config: Config, fabric: Fabric, wish: Wish, watch: Watch | None) -> Run:
-    config = resolved(config)
+    config = resolve(config)
     folder = RunFolder(config)
     watch = watch if watch is not None and fabric.is_global_zero else Silent()
-    with held(folder, fabric), understood(fabric):
+    with lock_run(folder, fabric), explain_machine_errors(fabric):
         if not folder.is_over:
             _train(config, fabric, folder, wish, watch)
         elif fabric.is_global_zero:
-            with storage.guarded("The run is over."):
-                folder.keep_config()
+            with explain_write_errors("The run is over."):
+                folder.write_config()
         fabric.barrier()
     run = folder.read()
     watch.end(run)
@@ -153,18 +159,20 @@ def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch:
         with job.clock("probe"):
             for method in job.methods.values():
                 method.end_epoch()
-            layers = look(task.parts, job.methods, sharded=job.sharded)
+            layers = look(task.parts, job.methods)
+            for network in task.parts.values():
+                broadcast_buffers(fabric, network)
         with job.clock("eval"):
             test_scores = task.evaluate()
-        record = {
-            "epoch": job.epoch + 1,
-            "batches": job.batch,
-            "train": train_scores,
-            "test": test_scores,
-            "quality": quality_of(layers),
-            "rates": range_of_rates(layers),
-            "seconds": {**job.clocks, "trained": job.trained},
-        }
+        record = EpochRecord(
+            epoch=job.epoch + 1,
+            train=train_scores,
+            test=test_scores,
+            quality=quality_of(layers),
+            rates=range_of_rates(layers),
+            seconds=EpochSeconds(**job.clocks, trained=job.trained),
+            batches=job.batch,
+        )
         job.end_epoch()
         _record(job, folder, record, layers)
         _save(job, folder)
@@ -174,9 +182,9 @@ def _train(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch:
     _end(job, folder, "diverged" if _diverged(record) else "finished", loggers)
 
 
-def _go_on(job: Job, folder: RunFolder, threads: int) -> dict[str, Any]:
+def _go_on(job: Job, folder: RunFolder, threads: int) -> EpochRecord | None:
     """From where the run was left, with the records of just the epochs that are over; the last."""
-    state = storage.latest_state(folder.path)
+    state = load_state(folder.path)
     try:
         if state is not None:
             job.load(state)
@@ -186,11 +194,17 @@ def _go_on(job: Job, folder: RunFolder, threads: int) -> dict[str, Any]:
             "Remove the folder to start anew."
         ) from error
     if job.fabric.is_global_zero:
-        with storage.guarded(_safe(job.epoch)):
-            storage.forget_after(folder.path, job.epoch, job.batch)
+        with explain_write_errors(_safe(job.epoch)):
+            remove_states_after(folder.path, job.epoch, job.batch)
             folder.cut_after(job.epoch)
-            here = {**session(threads), "processes": job.fabric.world_size}
-            folder.open({**here, "epoch": job.epoch, "data": job.task.fingerprint})
+            folder.start(
+                describe_session(
+                    threads=threads,
+                    processes=job.fabric.world_size,
+                    epoch=job.epoch,
+                    data=job.task.fingerprint,
+                )
+            )
     job.fabric.barrier()
     return folder.read().last
 
@@ -206,9 +220,9 @@ def _agreed(job: Job, wish: Wish) -> tuple[int, bool, bool]:
     return stop, job.budget.seconds is not None and job.now >= job.budget.seconds, lost
 
 
-def _record(job: Job, folder: RunFolder, record: dict[str, Any], layers: dict[str, Any]) -> None:
+def _record(job: Job, folder: RunFolder, record: EpochRecord, layers: LayerColumns) -> None:
     if job.fabric.is_global_zero:
-        with storage.guarded(_safe(job.epoch - 1)):
+        with explain_write_errors(_safe(job.epoch - 1)):
             folder.add(record, layers)
 
 
@@ -217,20 +231,16 @@ def _save(job: Job, folder: RunFolder) -> None:
     with job.clock("save"):
         state = job.state()
         if job.fabric.is_global_zero:
-            with storage.guarded(_safe(job.epoch if job.batch else job.epoch - 1)):
-                storage.save_state(folder.path, job.epoch, job.batch, state)
+            with explain_write_errors(_safe(job.epoch if job.batch else job.epoch - 1)):
+                save_state(folder.path, job.epoch, job.batch, state)
         job.fabric.barrier()
 
 
 def _end(job: Job, folder: RunFolder, status: str, loggers: list[Any]) -> None:
-    weights = {
-        name: whole_weights(network) if job.sharded else network.state_dict()
-        for name, network in job.task.parts.items()
-    }
     if not job.fabric.is_global_zero:
         return
-    with storage.guarded(_safe(job.epoch)):
-        save_weights(folder.path / "weights.safetensors", weights)
+    with explain_write_errors(_safe(job.epoch)):
+        folder.save_weights({name: net.state_dict() for name, net in job.task.parts.items()})
         folder.end(status)
     end_logs(loggers, status)
 
@@ -244,8 +254,8 @@ def _budget(config: Config, fabric: Fabric, folder: RunFolder, wish: Wish, watch
         given = parse_budget(config.budget)
         kept = given.seconds or (given.sgd_epochs or 0) * _sgd_epoch(config, fabric, wish, watch)
         if fabric.is_global_zero:
-            with storage.guarded("Nothing was begun."):
-                folder.set_budget(kept)
+            with explain_write_errors("Nothing was begun."):
+                folder.write_budget(kept)
     return Budget(None, fabric.broadcast(kept))
 
 
@@ -253,8 +263,8 @@ def _sgd_epoch(config: Config, fabric: Fabric, wish: Wish, watch: Watch) -> floa
     """The seconds that an epoch of SGD takes here, by the same steps on the same data."""
     watch.say("Measuring how long an epoch of SGD takes.")
     plain = {"optimizer": "sgd", "lr": None, "momentum": None, "beta": None, "schedule": "none"}
-    plain |= dict.fromkeys(("rule", "zeta", "floor", "gain", "p"))
-    job = job_for(resolved(config.with_(**plain)), fabric, Budget(_MEASURED[0], None))
+    plain |= dict.fromkeys(("rule", "zeta", "floor", "p"))
+    job = job_for(resolve(config.with_(**plain)), fabric, Budget(_MEASURED[0], None))
     warm = min(3, job.task.per_epoch - 1)  # the first batches are slower and don't count
     epochs = (job.task.batches(epoch, 0) for epoch in range(_MEASURED[0]))
     for number, batch in enumerate(chain.from_iterable(epochs)):
@@ -271,15 +281,38 @@ def _sgd_epoch(config: Config, fabric: Fabric, wish: Wish, watch: Watch) -> floa
     return (time.perf_counter() - began) / (number + 1 - warm) * job.task.per_epoch
 
 
-def _diverged(record: dict[str, Any]) -> bool:
-    """Whether a loss of the last epoch is no number; null, as records say it, is none either."""
-    figures = [
-        record[kind][name]
-        for kind in ("train", "test")
+def _diverged(record: EpochRecord | None) -> bool:
+    """Return whether a loss of the last epoch is not finite, for which records have None."""
+    if record is None:
+        return False
+    values = [
+        scores[name]
+        for scores in (record.train, record.test)
         for name in ("loss", "generator_loss", "frechet")
-        if name in record.get(kind, {})
+        if name in scores
     ]
-    return any(figure is None or not math.isfinite(figure) for figure in figures)
+    return any(value is None or not math.isfinite(value) for value in values)
+
+
+@contextmanager
+def explain_machine_errors(fabric: Fabric) -> Iterator[None]:
+    """Turn too little memory, or a lost process, into a RunError that says what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = str(error)
+        if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "can't allocate" in text:
+            raise RunError(
+                f"There is not enough memory ({text.splitlines()[0] if text else 'no details'}). "
+                "Choose a smaller batch_size, width or image_size."
+            ) from error
+        lost = isinstance(error, torch.distributed.DistError) or "gloo" in text
+        if fabric.world_size > 1 and lost:
+            raise RunError(
+                "Another process of this run has ended. Its own message says why; repeat the "
+                "command to continue."
+            ) from error
+        raise
 
 
 def _synchronise(device: torch.device) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 import altair as alt
+import msgspec
 
 from rankwise._text import sanitize
 from rankwise.charts.axes import choose_scale
@@ -27,7 +28,7 @@ from rankwise.charts.runs import (
     make_score_rows,
     make_time_rows,
 )
-from rankwise.lab.records import Record, Run
+from rankwise.lab.records import EpochRecord, Run
 from rankwise.lab.scores import main_score
 from rankwise.reports.html import rows_html
 from rankwise.reports.page import Cell, Link, Page, Picture, Section, Table, Words, number_cell
@@ -114,10 +115,10 @@ def run_update(run: Run, after: int) -> dict[str, Any]:
         "facts", "verdict". Where the page has to be drawn anew it is "reload" alone: it had no
         figures yet, or others than it would have now, or epochs were dropped.
     """
-    last = run.last.get("epoch", 0)
+    last = run.epoch
     rows = _layers(run)
-    shown = [record for record in run.epochs if record["epoch"] <= after]
-    fresh = [record for record in run.epochs if record["epoch"] > after]
+    shown = [record for record in run.epochs if record.epoch <= after]
+    fresh = [record for record in run.epochs if record.epoch > after]
     looks = _looks(shown, [row for row in rows if row["epoch"] <= after])
     if last < after or looks != _looks(run.epochs, rows):
         return {"reload": True}
@@ -136,11 +137,11 @@ def run_update(run: Run, after: int) -> dict[str, Any]:
 
 def _layers(run: Run) -> list[EpochLayerRow]:
     """Rows of the epochs that count: an epoch's layers are written before its own record."""
-    last = run.last.get("epoch", 0)
+    last = run.epoch
     return [row for row in make_layer_rows(run.layers()) if row["epoch"] <= last]
 
 
-def _looks(epochs: Sequence[Record], rows: Sequence[EpochLayerRow]) -> tuple[object, ...]:
+def _looks(epochs: Sequence[EpochRecord], rows: Sequence[EpochLayerRow]) -> tuple[object, ...]:
     """What figures there are and how they are drawn: new rows can't change that on an open page."""
     figures, drawn = make_score_rows(epochs), thinned(rows)
     return (
@@ -159,7 +160,7 @@ def _kind(scale: alt.Scale) -> tuple[object, object]:
     return found.get("type"), found.get("domain")
 
 
-def _scores(epochs: Sequence[Record]) -> list[str]:
+def _scores(epochs: Sequence[EpochRecord]) -> list[str]:
     """The scores that are drawn."""
     known = {row["score"] for row in make_score_rows(epochs)} | {main_score(epochs)}
     return [score for score in SCORES if score in known]
@@ -274,7 +275,7 @@ def _about(run: Run) -> Section:
     words = [Words(options, summary="All options")]
     starts = run.sessions()
     if starts:
-        lines = tuple(_text(start) for start in starts)
+        lines = tuple(_text(msgspec.to_builtins(start)) for start in starts)
         words.append(
             Words(lines, summary=f"Starts: time, commit, versions, hardware ({len(starts)})")
         )

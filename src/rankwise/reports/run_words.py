@@ -73,7 +73,7 @@ def _what(run: Run) -> str:
 def _state(run: Run) -> str:
     if not run.epochs:
         return "No epoch is over yet."
-    done = run.last["epoch"]
+    done = run.epoch
     if run.status == "diverged":
         return f"Warning: it diverged in epoch {_lost(run)}, so its last figures mean little."
     if run.status == "finished":
@@ -84,17 +84,17 @@ def _state(run: Run) -> str:
 def _lost(run: Run) -> int:
     """The first epoch in which a loss is no number; the last where all are."""
     found = (
-        record["epoch"]
+        record.epoch
         for record in run.epochs
-        for part in ("train", "test")
+        for scores in (record.train, record.test)
         for name in LOSSES
-        if name in record[part] and record[part][name] is None
+        if name in scores and scores[name] is None
     )
-    return next(found, run.last["epoch"])
+    return next(found, run.epoch)
 
 
 def _epochs(run: Run) -> str:
-    done = run.last.get("epoch", 0)
+    done = run.epoch
     return str(done) if run.config.epochs is None else f"{done} of {run.config.epochs}"
 
 

@@ -1,38 +1,56 @@
-"""Runs as one file of plain text that can be committed, and back into folders of runs.
+"""Runs as one text file that can be committed, and back into folders of runs.
 
-A line a run, as JSON: name, config, status, budget, epochs, sessions, layers. Figures are rounded:
-scores, Q and rates to seven digits, times to four. Weights, states, and where on a machine the run
-and its data were, are left out.
+One JSON line per run. Numbers are rounded: scores, Q and rates to seven digits, times to four.
+Weights, states, and where on a machine the run and its data were, are left out.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rankwise.errors import RunError
-from rankwise.lab import storage
-from rankwise.lab.checks import CHECKS
+import msgspec
+from msgspec import Struct, structs
+
+from rankwise._io import write_atomically
+from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config, from_mapping
-from rankwise.lab.records import Run, RunFolder, load_run
+from rankwise.lab.records import (
+    SCHEMA,
+    EpochRecord,
+    LayerRecord,
+    LayersRecord,
+    Run,
+    Session,
+    load_run,
+)
+from rankwise.lab.run_folder import RunFolder, explain_write_errors
 
 __all__ = ["pack", "unpack"]
 
-Record = dict[str, Any]
-
 _EPOCH = ("epoch", "train", "test", "quality", "rates")
-_METRICS = ("stable_rank", "condition", "quality", "rank", "rate")
 _SESSION = ("started", "commit", "versions", "hardware", "processes")
-_STATUSES = ("finished", "diverged", "unfinished")
-_KEYS = {"name", "config", "status", "budget", "epochs", "sessions", "layers"}
 _DIGITS, _TIME_DIGITS = 7, 4
 
 
+class PackedRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of the file."""
+
+    schema: int
+    name: str
+    config: dict[str, Any]
+    status: Literal["finished", "diverged", "unfinished"]
+    budget: float | None
+    epochs: list[EpochRecord]
+    sessions: list[Session]
+    layers: list[LayersRecord]
+
+
 def pack(runs: Iterable[Run], *, layers: bool = False) -> str:
-    """Runs as text, in the order of their names.
+    """Return runs as text, in the order of their names.
 
     Args:
         runs: Finished or not.
@@ -42,78 +60,77 @@ def pack(runs: Iterable[Run], *, layers: bool = False) -> str:
         >>> pack([])
         ''
     """
-    lines = (_packed(run, every=layers) for run in sorted(runs, key=lambda run: run.config.name))
+    lines = (_pack_run(run, every=layers) for run in sorted(runs, key=lambda run: run.config.name))
     return "".join(
         json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines
     )
 
 
-def _packed(run: Run, *, every: bool) -> Record:
+def _pack_run(run: Run, *, every: bool) -> dict[str, Any]:
     return {
+        "schema": SCHEMA,
         "name": run.config.name,
         "config": {k: v for k, v in run.config.identity().items() if v is not None},
         "status": run.status if run.is_whole else "unfinished",
         "budget": run.budget,
-        "epochs": [_epoch(record) for record in run.epochs],
-        "sessions": _starts(run),
-        "layers": list(_layers(run, every=every)),
+        "epochs": [_pack_epoch(record) for record in run.epochs],
+        "sessions": _pack_sessions(run),
+        "layers": list(_pack_layers(run, every=every)),
     }
 
 
-def _epoch(record: Mapping[str, Any]) -> Record:
-    kept = {name: _rounded(record[name], _DIGITS) for name in _EPOCH}
-    return kept | {"seconds": _rounded(record["seconds"], _TIME_DIGITS)}
+def _pack_epoch(record: EpochRecord) -> dict[str, Any]:
+    kept = {name: _round(getattr(record, name), _DIGITS) for name in _EPOCH}
+    return kept | {"seconds": _round(structs.asdict(record.seconds), _TIME_DIGITS)}
 
 
-def _starts(run: Run) -> list[Record]:
-    """The starts of a run, without those that were just as the one before."""
-    found: list[Record] = []
+def _pack_sessions(run: Run) -> list[dict[str, Any]]:
+    """Return the starts of a run, without those that were just as the one before."""
+    packed: list[dict[str, Any]] = []
+    before = None
     for session in run.sessions():
-        kept = {name: session[name] for name in _SESSION if name in session}
-        if not found or _place(kept) != _place(found[-1]):
-            found.append(kept)
-    return found
+        place = structs.replace(session, started="", epoch=0, data={})
+        if place != before:
+            kept = {name: getattr(session, name) for name in _SESSION}
+            packed.append({**kept, "hardware": structs.asdict(session.hardware)})
+        before = place
+    return packed
 
 
-def _place(session: Mapping[str, Any]) -> Record:
-    return {name: value for name, value in session.items() if name != "started"}
-
-
-def _layers(run: Run, *, every: bool) -> Iterator[Record]:
-    last = run.last.get("epoch")
-    by_epoch: dict[int, list[Record]] = {}
+def _pack_layers(run: Run, *, every: bool) -> Iterator[dict[str, Any]]:
+    by_epoch: dict[int, list[LayerRecord]] = {}
     for row in run.layers():
-        if every or row["epoch"] == last:
-            by_epoch.setdefault(row["epoch"], []).append(row)
+        if every or row.epoch == run.epoch:
+            by_epoch.setdefault(row.epoch, []).append(row)
     for epoch, rows in by_epoch.items():
-        columns: Record = {"name": [row["name"] for row in rows]}
-        columns |= {key: [_rounded(row[key], _DIGITS) for row in rows] for key in _METRICS}
+        names = LayerRecord.__struct_fields__[1:]
+        columns = {name: [_round(getattr(row, name), _DIGITS) for row in rows] for name in names}
         yield {"epoch": epoch, "layers": columns}
 
 
-def _rounded(value: Any, digits: int) -> Any:  # noqa: ANN401
-    """Figures with so many digits, in whatever they are in; rounding them again changes nothing."""
+def _round(value: Any, digits: int) -> Any:  # noqa: ANN401
+    """Round the numbers in a value to so many digits; rounding again changes nothing."""
     if isinstance(value, dict):
-        return {key: _rounded(item, digits) for key, item in value.items()}
+        return {key: _round(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(item, digits) for item in value]
+        return [_round(item, digits) for item in value]
     if not isinstance(value, float):
         return value
-    found = float(f"{value:.{digits}g}")
+    rounded = float(f"{value:.{digits}g}")
     # 4 is shorter than 4.0, and every reader takes it for the same.
-    return int(found) if found.is_integer() and abs(found) < 10**digits else found
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 10**digits else rounded
 
 
 def unpack(path: Path | str, folder: Path | str, *, only_new: bool = False) -> list[Run]:
-    """Write packed runs as folders again; all that reads runs works on them.
+    """Write packed runs as folders again, which everything that reads runs can read.
 
-    Nothing is written unless every line is as it should be. A run's folder is named by its options,
-    whatever the file says. A study counts them as done, without their weights.
+    Nothing is written unless every line is valid. A run's folder is named by its options, whatever
+    the file says. A study counts imported runs as done, without their weights.
 
     Args:
         path: A file that `pack` made.
-        folder: Where to put them; made if it is not there.
-        only_new: Pass over the runs that are there already.
+        folder: Where to put them; created if it is not there.
+        only_new: Skip the runs that are there already.
 
     Returns:
         The runs that were written, in the file's order.
@@ -130,79 +147,64 @@ def unpack(path: Path | str, folder: Path | str, *, only_new: bool = False) -> l
         []
     """
     path, folder = Path(path), Path(folder)
-    seen: dict[str, int] = {}
-    found = []
-    for number, line in enumerate(_lines(path), 1):
-        record, config = _read(line, f"{path}, line {number}", folder)
-        if config.name in seen:
-            raise RunError(f"{path}, line {number} is the same run as line {seen[config.name]}.")
-        seen[config.name] = number
+    lines: dict[str, int] = {}
+    new = []
+    for number, line in enumerate(_read_lines(path), 1):
+        packed, config = _decode(line, f"{path}, line {number}", folder)
+        if config.name in lines:
+            raise RunError(f"{path}, line {number} is the same run as line {lines[config.name]}.")
+        lines[config.name] = number
         if not (folder / config.name).exists():
-            found.append((record, config))
+            new.append((packed, config))
         elif not only_new:
             raise RunError(f"{folder / config.name} is there already; give an empty folder.")
-    return [_written(record, config) for record, config in found]
+    return [_write(packed, config) for packed, config in new]
 
 
-def _lines(path: Path) -> list[bytes]:
+def _read_lines(path: Path) -> list[bytes]:
     try:
         return path.read_bytes().splitlines()
     except OSError as error:
         raise RunError(f"{path} can't be read: {error.strerror}.") from None
 
 
-def _read(line: bytes, place: str, folder: Path) -> tuple[Record, Config]:
+def _decode(line: bytes, place: str, folder: Path) -> tuple[PackedRun, Config]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        raise RunError(f"{place} is not JSON. Expected a line that `pack` wrote.") from None
-    wrong = _wrong(record)
-    if wrong:
-        raise RunError(f"{place}: its {wrong} is not as a run's. Expected what `pack` wrote.")
+        packed = msgspec.json.decode(line, type=PackedRun)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RunError(
+            f"{place} is not a run's record: {error}. Expected a line written by `rankwise study "
+            "export`; studies/migrate_records.py updates files of older versions."
+        ) from None
+    if packed.schema != SCHEMA:
+        raise RunError(
+            f"{place}: expected a record of version {SCHEMA}, got version {packed.schema}."
+        )
     try:
-        return record, from_mapping({**record["config"], "out": str(folder)}, place)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise RunError(f"{place}: {error}") from None
+        return packed, from_mapping({**packed.config, "out": str(folder)}, place)
+    except ConfigError as error:
+        raise RunError(str(error)) from None
 
 
-def _wrong(record: object) -> str:
-    """The part of a record that is not as it should be; "" where all are."""
-    if not isinstance(record, dict) or record.keys() != _KEYS:
-        return "list of entries"
-    parts = {
-        "config": isinstance(record["config"], dict),
-        "status": record["status"] in _STATUSES,
-        "budget": record["budget"] is None or CHECKS["budget.json"]({"seconds": record["budget"]}),
-        "epochs": _all("epochs.jsonl", record["epochs"]),
-        "sessions": _all("sessions.jsonl", record["sessions"]),
-        "layers": _all("layers.jsonl", record["layers"]),
-    }
-    return next((name for name, right in parts.items() if not right), "")
+def _write(packed: PackedRun, config: Config) -> Run:
+    """Write a run's folder, which is there as a whole or not at all."""
+    target = Path(config.out) / config.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=target.parent) as temporary:
+        folder = RunFolder(config, Path(temporary) / config.name)
+        with explain_write_errors("The runs before this one were written."):
+            _fill(folder, packed)
+            folder.path.rename(target)
+    return load_run(target)
 
 
-def _all(kind: str, found: object) -> bool:
-    return isinstance(found, list) and all(map(CHECKS[kind], found))
-
-
-def _written(record: Record, config: Config) -> Run:
-    """A run's folder, which is there as a whole or not at all."""
-    place = Path(config.out) / config.name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=place.parent) as fresh:
-        folder = RunFolder(config, Path(fresh) / config.name)
-        with storage.guarded("The runs before this one were written."):
-            _fill(folder, record)
-            folder.path.rename(place)
-    return load_run(place)
-
-
-def _fill(folder: RunFolder, record: Record) -> None:
+def _fill(folder: RunFolder, packed: PackedRun) -> None:
     folder.path.mkdir()
-    folder.keep_config()
-    if record["budget"] is not None:
-        folder.set_budget(record["budget"])
+    folder.write_config()
+    if packed.budget is not None:
+        folder.write_budget(packed.budget)
     for name in ("epochs", "sessions", "layers"):
-        lines = "".join(json.dumps(line) + "\n" for line in record[name])
-        storage.write(folder.path / f"{name}.jsonl", lines.encode())
-    if record["status"] != "unfinished":
-        folder.end(record["status"], weights=False)
+        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in getattr(packed, name))
+        write_atomically(folder.path / f"{name}.jsonl", lines)
+    if packed.status != "unfinished":
+        folder.end(packed.status, weights=False)

@@ -20,7 +20,7 @@ from filelock import FileLock
 import rankwise
 from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
 from rankwise.lab.training import StoppedError, train
 from rankwise.study.events import Began, Ended, Event, Failed
 from rankwise.study.join import check_address, joined, ray_package
@@ -126,7 +126,7 @@ class _Tasks:
             if config is None:
                 return
             try:
-                self._send(_Try(config, resolved(config).name))
+                self._send(_Try(config, resolve(config).name))
             except ConfigError as error:
                 yield Failed(config.name, str(error), 1)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rankwise.lab.config import Config
-from rankwise.lab.resolve import asked_options
+from rankwise.lab.defaults import omit_derived
 from rankwise.study.compare import Comparison
 
 __all__ = [
@@ -133,7 +133,7 @@ def by_options(found: Iterable[Comparison]) -> list[tuple[Task, list[Comparison]
 
 def options_of(found: Comparison) -> dict[str, Any]:
     """The options that its trials share, and the seed of the first; None for what follows."""
-    return asked_options(found.runs[0].config)
+    return omit_derived(found.runs[0].config)
 
 
 def _values(found: Comparison, names: Iterable[str]) -> tuple[object, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
+from rankwise.lab.defaults import omit_derived
 from rankwise.lab.records import Run
-from rankwise.lab.resolve import asked_options
 from rankwise.lab.scores import is_falling, main_score, mean_text, score_text
 
 __all__ = ["Comparison", "compare", "comparison_table", "layer_table"]
@@ -107,7 +106,7 @@ def _settings(runs: Sequence[Run]) -> list[str]:
 
     Rates and the like differ from optimizer to optimizer anyway; network and data always count.
     """
-    options = [asked_options(run.config) for run in runs]
+    options = [omit_derived(run.config) for run in runs]
     shown = [
         name
         for name in (options[0] if options else ())
@@ -140,11 +139,11 @@ def _compared(setting: str, runs: Sequence[Run]) -> Comparison:
     return Comparison(
         setting,
         score,
-        tuple(run.scores[score] for run in over),
+        tuple(value for run in over if (value := run.scores[score]) is not None),
         sum(run.status == "diverged" for run in runs),
         tuple(pick(_scores(run, score)) for run in over),
-        tuple(run.last["quality"] for run in over if run.last["quality"] is not None),
-        tuple(run.last["seconds"]["trained"] / len(run.epochs) for run in over),
+        tuple(run.quality for run in over if run.quality is not None),
+        tuple(run.trained / len(run.epochs) for run in over),
         tuple(runs),
     )
 
@@ -155,12 +154,7 @@ def _is_scored(run: Run, score: str) -> bool:
 
 
 def _scores(run: Run, score: str) -> list[float]:
-    found = (_score(epoch, score) for epoch in run.epochs)
-    return [value for value in found if value is not None]
-
-
-def _score(epoch: Mapping[str, Any], score: str) -> float | None:
-    return epoch.get("test", {}).get(score)
+    return [value for epoch in run.epochs if (value := epoch.test.get(score)) is not None]
 
 
 def comparison_table(found: Sequence[Comparison]) -> str:
@@ -198,19 +192,19 @@ def _row(c: Comparison) -> list[str]:
 def layer_table(run: Run) -> str:
     """Every layer after a run's last epoch: rank, s, κ, q, and its rate at the end and at most."""
     rows = run.layers()
-    last = [row for row in rows if row["epoch"] == run.last.get("epoch")]
+    last = [row for row in rows if row.epoch == run.epoch]
     most: dict[str, float] = {}
     for row in rows:
-        if row["rate"] is not None:
-            most[row["name"]] = max(row["rate"], most.get(row["name"], 0.0))
+        if row.rate is not None:
+            most[row.name] = max(row.rate, most.get(row.name, 0.0))
     lines = [f"{'layer':28} {'rank':>6} {'s':>6} {'κ':>6} {'q':>6} {'rate':>9} {'highest':>9}"]
     for row in last:
         cells = [
-            f"{_tail(row['name'], 28):28}",
-            _cell(row["rank"], "6.1f"),
-            *(_cell(row[metric], "6.3f") for metric in ("stable_rank", "condition", "quality")),
-            _cell(row["rate"], "9.4f"),
-            _cell(most.get(row["name"]), "9.4f"),
+            f"{_tail(row.name, 28):28}",
+            _cell(row.rank, "6.1f"),
+            *(_cell(value, "6.3f") for value in (row.stable_rank, row.condition, row.quality)),
+            _cell(row.rate, "9.4f"),
+            _cell(most.get(row.name), "9.4f"),
         ]
         lines.append(" ".join(cells))
     return "\n".join(lines)

@@ -88,6 +88,6 @@ def findings(
 
 
 def _check_score(runs: Iterable[Run], score: str | None) -> None:
-    known = {name for run in runs for name in run.last.get("test", {})}
+    known = {name for run in runs for name in run.test}
     if score is not None and known and score not in known:
         raise ConfigError(f"Expected a score of the test, {', '.join(sorted(known))}; got {score}.")

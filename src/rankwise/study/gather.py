@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
+from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run
-from rankwise.lab.resolve import resolved
 from rankwise.study.columns import TASK_OPTIONS, Labels, differing, trials_name
 from rankwise.study.grid import Cell, Study
 from rankwise.study.tried import Tried, tried
@@ -69,12 +69,12 @@ def gather(study: Study, runs: Iterable[Run]) -> Gathered:
     for cell, label in zip(study.cells, labels, strict=True):
         chosen = None
         if cell.candidates:
-            configs = [resolved(config) for config in cell.candidates]
+            configs = [resolve(config) for config in cell.candidates]
             asked |= dict.fromkeys(config.name for config in configs)
             found = [by_name.get(config.name) for config in configs]
             tunings.append(tried(label, cell, found))
             chosen = _chosen(cell, tunings[-1])
-        trials = [resolved(config) for config in cell.trials(chosen)]
+        trials = [resolve(config) for config in cell.trials(chosen)]
         later += 0 if trials else len(cell.seeds)
         asked |= dict.fromkeys(config.name for config in trials)
         if trials:
@@ -92,7 +92,7 @@ def gather(study: Study, runs: Iterable[Run]) -> Gathered:
 def _as_today(run: Run) -> Run:
     """The run with options that have come since at their defaults, which its name depends on."""
     try:
-        return replace(run, config=resolved(run.config))
+        return replace(run, config=resolve(run.config))
     except ConfigError:  # what was allowed once is no run of a study of today
         return run
 

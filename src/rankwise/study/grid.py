@@ -27,9 +27,9 @@ from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
+from rankwise.lab.defaults import kind_of, resolve
 from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
-from rankwise.lab.resolve import kind_of, resolved
 from rankwise.lab.tasks.gan import GAN_NETWORKS
 from rankwise.study.columns import trials_name
 from rankwise.study.entries import (
@@ -251,9 +251,9 @@ def _check_runs(cells: Sequence[Cell], path: Path) -> None:
         try:
             _check_task(cell.config)
             for config in cell.candidates:
-                resolved(config)
+                resolve(config)
             trials = [cell.trials(one)[0] for one in cell.candidates or (None,)]
-            settings = frozenset(trials_name(resolved(config)) for config in trials)
+            settings = frozenset(trials_name(resolve(config)) for config in trials)
         except ConfigError as error:
             raise ConfigError(f"{path}: {named}: {error}") from None
         # Cells that are tuned may come to share a setting, but not all that they might have.

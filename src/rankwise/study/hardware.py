@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from rankwise.lab.records import Run
+from rankwise.lab.records import Run, Session
 
 __all__ = ["machines"]
 
@@ -38,14 +37,14 @@ def _where(run: Run) -> str:
     return f"{' then '.join(places) or 'an unknown machine'}, {precision}"
 
 
-def _machine(session: Mapping[str, Any]) -> str:
-    hardware = session.get("hardware", {})
+def _machine(session: Session) -> str:
+    hardware = session.hardware
     accelerators = ", ".join(
-        f"{number} × {name}" for name, number in Counter(hardware.get("accelerators", ())).items()
+        f"{number} × {name}" for name, number in Counter(hardware.accelerators).items()
     )
-    threads = hardware.get("threads", "?")
-    cpu = hardware.get("cpu") or "an unknown processor"
+    threads = "?" if hardware.threads is None else hardware.threads
+    cpu = hardware.cpu or "an unknown processor"
     parts = [f"{threads} thread{'s' if threads != 1 else ''} of {cpu}"]
     parts += [accelerators] if accelerators else []
-    torch = session.get("versions", {}).get("torch")
+    torch = session.versions.get("torch")
     return ", ".join([*parts, f"torch {torch or '?'}"])

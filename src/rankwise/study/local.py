@@ -21,8 +21,8 @@ import torch
 
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
+from rankwise.lab.defaults import resolve
 from rankwise.lab.devices import _allowed_cores
-from rankwise.lab.resolve import resolved
 from rankwise.study.events import Began, Ended, Event, Failed
 from rankwise.study.worker import Lost, Over, Refused, Warned, Worker, heard, stop
 
@@ -123,7 +123,7 @@ class _Task:
 def _name(config: Config) -> str:
     """The name of a run's folder; options that can't be are refused by the worker."""
     try:
-        return resolved(config).name
+        return resolve(config).name
     except ConfigError:
         return config.name
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from rankwise.errors import RunError
 from rankwise.lab.config import Config
-from rankwise.lab.records import Run, RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import Run
+from rankwise.lab.run_folder import RunFolder
 from rankwise.study.grid import Cell, Study
 from rankwise.study.tuning import chosen
 
 __all__ = ["CellProgress", "StudyProgress", "Tally", "cell_progress", "study_progress"]
 
-_CLOCKS = ("data", "step", "probe", "eval", "save")
 # What decides how long an epoch takes; the optimizer less than the others.
 _SIZES = ("network", "data", "width", "image_size", "train_size", "batch_size")
 
@@ -72,7 +72,7 @@ class Costs:
 
     def add(self, run: Run) -> None:
         """Take note of a run that is over."""
-        seconds = sum(epoch["seconds"].get(name, 0.0) for epoch in run.epochs for name in _CLOCKS)
+        seconds = sum(epoch.seconds.total for epoch in run.epochs)
         # One that diverged did less than was asked for: per epoch that it did.
         epochs = len(run.epochs) if run.config.epochs is not None else 1
         for key in _kinships(run.config):
@@ -115,7 +115,7 @@ class Tally:
             trials = cell.trials(chosen(cell))
             if not trials:
                 self.waiting.append(cell)
-            for config in map(resolved, (*cell.candidates, *trials)):
+            for config in map(resolve, (*cell.candidates, *trials)):
                 self._look(config)
 
     def _look(self, config: Config) -> None:
@@ -147,7 +147,7 @@ class Tally:
 
     def progress(self, jobs: int = 1) -> StudyProgress:
         """How far the study is, with so many runs at a time from here on."""
-        ahead = [(resolved(cell.config), len(cell.seeds)) for cell in self.waiting]
+        ahead = [(resolve(cell.config), len(cell.seeds)) for cell in self.waiting]
         ahead += [(config, 1) for config in self.left.values()]
         costs = [(self.estimate(config), count) for config, count in ahead]
         known = [(cost, count) for cost, count in costs if cost is not None]
@@ -191,12 +191,12 @@ def cell_progress(cell: Cell) -> CellProgress:
         3
     """
     best = chosen(cell)
-    folders = [RunFolder(resolved(config)) for config in cell.trials(best)]
+    folders = [RunFolder(resolve(config)) for config in cell.trials(best)]
     runs = [_read(folder.config) for folder in folders if folder.is_over]
     over = [run.status for run in runs if run is not None]
     return CellProgress(
         cell,
-        tried=sum(RunFolder(resolved(config)).is_over for config in cell.candidates),
+        tried=sum(RunFolder(resolve(config)).is_over for config in cell.candidates),
         done=len(over),
         diverged=over.count("diverged"),
         chosen={name: getattr(best, name) for name in cell.tuned} if best is not None else {},

@@ -18,7 +18,7 @@ from rankwise.study.progress import StudyProgress, Tally
 
 __all__ = ["StudyOutcome", "Watch", "run_study"]
 
-_HELD = "Another process is at "  # as hold.py says it
+_HELD = "Another process is training "  # as RunLockedError says it
 
 Watch = Callable[[Event, StudyProgress, Run | None], None]
 

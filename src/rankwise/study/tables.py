@@ -95,7 +95,7 @@ def _rescored(found: Comparison, score: str) -> Comparison:
     """The same trials by another of their scores."""
     asked = replace(found, score=score)
     pick = min if asked.falling else max
-    epochs = [[epoch["test"].get(score) for epoch in run.epochs] for run in asked.finished]
+    epochs = [[epoch.test.get(score) for epoch in run.epochs] for run in asked.finished]
     return replace(
         asked,
         values=tuple(scores[-1] for scores in epochs),

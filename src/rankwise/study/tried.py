@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run
-from rankwise.lab.resolve import resolved
 from rankwise.lab.scores import main_score
 from rankwise.study.columns import Labels
 from rankwise.study.grid import Cell
@@ -78,5 +78,5 @@ def tried(labels: Labels, cell: Cell, runs: Sequence[Run | None]) -> Tried:
             )
             for config, run in zip(cell.candidates, runs, strict=True)
         ),
-        tuple(resolved(config).name for config in cell.candidates),
+        tuple(resolve(config).name for config in cell.candidates),
     )

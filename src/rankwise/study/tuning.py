@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from rankwise.errors import RunError
 from rankwise.lab.config import Config
-from rankwise.lab.records import Run, RunFolder
-from rankwise.lab.resolve import resolved
+from rankwise.lab.defaults import resolve
+from rankwise.lab.records import Run
+from rankwise.lab.run_folder import RunFolder
 from rankwise.lab.scores import is_falling, main_score
 from rankwise.study.grid import Cell
 
@@ -24,7 +25,7 @@ def chosen(cell: Cell) -> Config | None:
         One of `cell.candidates`; None without candidates, or as long as one of them is not over or
         can't be read.
     """
-    folders = [RunFolder(resolved(config)) for config in cell.candidates]
+    folders = [RunFolder(resolve(config)) for config in cell.candidates]
     if not folders or not all(folder.is_over for folder in folders):
         return None
     try:

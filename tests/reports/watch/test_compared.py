@@ -17,6 +17,7 @@ from rankwise.reports.watch.compared import (
     compared_table,
     compared_verdict,
 )
+from tests.lab.runs import record_of
 
 BACK = Link("All runs", "/")
 
@@ -24,7 +25,8 @@ BACK = Link("All runs", "/")
 def record(epoch, accuracy=0.5, **changes):
     test = {"loss": 1 / epoch, "accuracy": accuracy}
     known = {"epoch": epoch, "train": {"loss": 2 / epoch}, "test": test, "quality": 0.1 * epoch}
-    return {**known, "rates": [0.01, 0.02], "seconds": {"trained": 60.0 * epoch}, **changes}
+    more = {"rates": [0.01, 0.02], "seconds": {"trained": 60.0 * epoch}}
+    return record_of(**{**known, **more, **changes})
 
 
 def run(*records, status="unfinished", **options):

@@ -14,6 +14,7 @@ from rankwise.reports.watch.listing import (
     run_address,
 )
 from rankwise.reports.watch.shelf import Summary
+from tests.lab.runs import epoch
 
 NOW = 1_800_000_000.0
 
@@ -25,11 +26,11 @@ def clock(monkeypatch):
 
 def summary(name="a", state="running", last=None, ago=0.0, **options):
     config = Config(network="resnet8", **{"epochs": 10, **options})
-    return Summary(name, state, config, last or {}, NOW - ago, 0)
+    return Summary(name, state, config, last, NOW - ago, 0)
 
 
 def broken(name="b"):
-    return Summary(name, "unreadable", None, {}, NOW, 0, "Its records can't be read: no JSON.")
+    return Summary(name, "unreadable", None, None, NOW, 0, "Its records can't be read: no JSON.")
 
 
 def cells(found):
@@ -38,7 +39,7 @@ def cells(found):
 
 
 def test_a_row_tells_where_a_run_stands():
-    last = {"epoch": 3, "test": {"loss": 0.1, "accuracy": 0.98765}, "quality": 0.45678}
+    last = epoch(3, value=0.98765, quality=0.45678)
     row = cells(summary(last=last, ago=130))
     assert {head: cell.text for head, cell in row.items()} == {
         "run": "a",
@@ -56,7 +57,7 @@ def test_a_row_tells_where_a_run_stands():
 
 
 def test_scores_other_than_accuracy_are_named():
-    last = {"epoch": 1, "test": {"loss": 5.0, "perplexity": 161.234}}
+    last = epoch(1, score="perplexity", value=161.234)
     assert cells(summary(last=last))["test score"].text == "perplexity 161.2"
 
 
@@ -70,7 +71,7 @@ def test_a_run_with_a_budget_tells_it():
 
 
 def test_figures_that_were_no_numbers_are_dashes():
-    last = {"epoch": 1, "test": {"accuracy": None}, "quality": None}
+    last = epoch(1, value=None, quality=None)
     row = cells(summary(last=last))
     assert (row["test score"].text, row["Q"].text) == ("–", "–")
 

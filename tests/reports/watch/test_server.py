@@ -7,6 +7,7 @@ import time
 import zlib
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 pytest.importorskip("altair")
@@ -18,10 +19,12 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from rankwise.lab import Config, RunError
-from rankwise.lab.records import RunFolder
+from rankwise.lab.records import LayerColumns, LayersRecord, Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.reports.watch import desk
 from rankwise.reports.watch.listening import Watcher
 from rankwise.reports.watch.server import watch_app
+from tests.lab.runs import record_of
 
 TOKEN = "a token of some length"  # noqa: S105
 EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -41,13 +44,12 @@ HOSTILE = [
 def record(epoch, accuracy=0.9, quality=0.4):
     seconds = {"data": 0.1, "step": 0.8, "probe": 0.0, "eval": 0.1, "save": 0.0, "trained": epoch}
     known = {"epoch": epoch, "train": {"loss": 1.0}, "test": {"loss": 0.5, "accuracy": accuracy}}
-    return {**known, "quality": quality, "rates": [0.1, 0.2], "seconds": seconds}
+    return record_of(**known, quality=quality, rates=[0.1, 0.2], seconds=seconds)
 
 
 def layers(epoch):
     values = [0.1 + 0.01 * epoch, 0.3]
-    metrics = ("stable_rank", "condition", "quality", "rank", "rate")
-    return {"name": NAMES, **dict.fromkeys(metrics, values)}
+    return LayerColumns(NAMES, *[values] * 5)
 
 
 class Trainer:
@@ -62,7 +64,7 @@ class Trainer:
         self.train(epochs)
 
     def start(self):
-        self.folder.open({"started": "2026-01-01T00:00:00+00:00"})
+        self.folder.start(Session(started="2026-01-01T00:00:00+00:00"))
 
     def train(self, epochs=1, **figures):
         for _ in range(epochs):
@@ -197,7 +199,7 @@ def test_a_run_that_dropped_epochs_makes_its_page_load_anew(client, trainer):
 
 def test_an_epoch_whose_layers_alone_are_written_is_not_sent_twice(client, trainer):
     one = trainer("one", 1)
-    line = json.dumps({"epoch": 2, "layers": layers(2)})
+    line = msgspec.json.encode(LayersRecord(2, layers(2))).decode()
     with (one.folder.path / "layers.jsonl").open("a") as file:
         file.write(line + "\n")
     text = client.text("/run/one")
@@ -305,7 +307,7 @@ def test_hostile_names_are_addresses_and_text(client, trainer, name):
 
 def test_a_run_that_cannot_be_read_has_a_page_that_says_why(client, trainer):
     one = trainer("one", 1)
-    (one.folder.path / "config.json").write_text('{"network": 3}')
+    (one.folder.path / "config.json").write_text('{"schema": 2, "options": {"network": 3}}')
     assert "unreadable" in client.text("/")
     answer = client.get("/run/one")
     assert answer.status == 500
@@ -316,7 +318,8 @@ def test_a_run_that_cannot_be_read_has_a_page_that_says_why(client, trainer):
 def test_half_a_character_in_a_record_breaks_no_page(client, trainer):
     one = trainer("one", 1)
     config = json.loads((one.folder.path / "config.json").read_text())
-    (one.folder.path / "config.json").write_text(json.dumps({**config, "network": "a\ud800b"}))
+    config["options"]["network"] = "a\ud800b"
+    (one.folder.path / "config.json").write_text(json.dumps(config))
     assert client.get("/").status == 200
     assert client.get("/run/one").status == 200
     assert client.get("/compare?run=one").status == 200

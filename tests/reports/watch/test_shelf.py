@@ -2,6 +2,7 @@ import json
 import os
 import time
 
+import msgspec
 import pytest
 
 pytest.importorskip("altair")
@@ -10,19 +11,25 @@ pytest.importorskip("filelock")
 from filelock import FileLock
 
 from rankwise.lab import Config, RunError
-from rankwise.lab.records import RunFolder
+from rankwise.lab.records import LayerColumns, Session
+from rankwise.lab.run_folder import RunFolder
 from rankwise.reports.watch import locks
 from rankwise.reports.watch.shelf import Shelf, UnknownRunError
+from tests.lab.runs import record_of
 
-METRICS = ("stable_rank", "condition", "quality", "rank", "rate")
-LAYERS = {"name": ["fc"], **{metric: [0.2] for metric in METRICS}}
+LAYERS = LayerColumns(["fc"], *[[0.2]] * 5)
 
 
-def record(epoch, **changes):
+def plain(epoch, **changes):
+    """A record as plain values, which may be wrong."""
     seconds = {"data": 0.1, "step": 0.8, "probe": 0.0, "eval": 0.1, "save": 0.0, "trained": epoch}
     test = {"loss": 0.5, "accuracy": 0.9}
     known = {"epoch": epoch, "train": {"loss": 1.0}, "test": test, "quality": 0.4}
     return {**known, "rates": [0.1, 0.2], "seconds": seconds, **changes}
+
+
+def record(epoch, **changes):
+    return record_of(**plain(epoch, **changes))
 
 
 @pytest.fixture
@@ -32,7 +39,7 @@ def begun(tmp_path):
     def begin(seed=0, epochs=0, **options):
         folder = RunFolder(Config(out=str(tmp_path), epochs=10, seed=seed, **options))
         folder.path.mkdir()
-        folder.open({"started": "2026-01-01T00:00:00+00:00"})
+        folder.start(Session(started="2026-01-01T00:00:00+00:00"))
         for epoch in range(1, epochs + 1):
             folder.add(record(epoch), LAYERS)
         return folder
@@ -64,7 +71,7 @@ def test_an_epoch_that_is_added_is_seen(begun, tmp_path):
     folder, shelf = begun(epochs=1), Shelf(tmp_path)
     assert only(shelf).epoch == 1
     folder.add(record(2, quality=0.5), LAYERS)
-    assert (only(shelf).epoch, only(shelf).last["quality"]) == (2, 0.5)
+    assert (only(shelf).epoch, only(shelf).last.quality) == (2, 0.5)
 
 
 def test_nothing_is_read_again_while_nothing_changes(begun, tmp_path, monkeypatch):
@@ -80,7 +87,7 @@ def test_nothing_is_read_again_while_nothing_changes(begun, tmp_path, monkeypatc
 def test_only_the_end_of_a_long_file_is_read(begun, tmp_path):
     folder = begun()
     path = folder.path / "epochs.jsonl"
-    lines = [json.dumps(record(epoch)) for epoch in range(1, 1001)]
+    lines = [msgspec.json.encode(record(epoch)).decode() for epoch in range(1, 1001)]
     path.write_text("\n".join(["not read: no JSON", *lines]) + "\n")
     assert path.stat().st_size > 2**16
     assert only(Shelf(tmp_path)).epoch == 1000
@@ -89,7 +96,7 @@ def test_only_the_end_of_a_long_file_is_read(begun, tmp_path):
 def test_a_line_that_is_being_written_does_not_count(begun, tmp_path):
     folder = begun(epochs=2)
     with (folder.path / "epochs.jsonl").open("a") as file:
-        file.write(json.dumps(record(3)))
+        file.write(msgspec.json.encode(record(3)).decode())
     assert only(Shelf(tmp_path)).epoch == 2
 
 
@@ -102,8 +109,8 @@ def test_a_line_that_is_being_written_does_not_count(begun, tmp_path):
         b"\xff\xfe",
         b"[" * 10_000,
         b'{"epoch": 3}',
-        json.dumps(record(3, test=None)).encode(),
-        json.dumps(record(3, quality=10**400)).encode(),
+        json.dumps(plain(3, test=None)).encode(),
+        json.dumps(plain(3, quality=10**400)).encode(),
         b'{"epoch": 3, "note": "' + b"x" * 200_000 + b'"}',
     ],
     ids=range(9),
@@ -115,18 +122,19 @@ def test_a_broken_line_is_passed_over(begun, tmp_path, line):
     shelf = Shelf(tmp_path)
     assert only(shelf).epoch == 2
     with pytest.warns(UserWarning, match="broken record"):
-        assert shelf.load(folder.config.name).last["epoch"] == 2  # else pages would never agree
+        assert shelf.load(folder.config.name).epoch == 2  # else pages would never agree
 
 
 def test_a_very_long_line_is_a_record_as_well(begun, tmp_path):
     folder = begun(epochs=1)
-    folder.add(record(2, note="x" * 200_000), LAYERS)
+    with (folder.path / "epochs.jsonl").open("a") as file:
+        file.write(json.dumps(plain(2, note="x" * 200_000)) + "\n")
     assert only(Shelf(tmp_path)).epoch == 2
 
 
 def test_the_end_of_a_line_is_not_taken_for_a_record(begun, tmp_path):
     folder = begun(epochs=1)
-    tail = json.dumps(record(7)).encode()
+    tail = msgspec.json.encode(record(7))
     padding = b" " * (2**16 - len(tail) - 1)
     with (folder.path / "epochs.jsonl").open("ab") as file:
         file.write(b"broken" * 100 + tail + padding + b"\n")
@@ -141,7 +149,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(begun, tmp_path):
     os.mkfifo(other.path / "config.json")
     shelf = Shelf(tmp_path)
     assert only(shelf).epoch == 0
-    assert shelf.load(folder.config.name).last == {}
+    assert shelf.load(folder.config.name).last is None
 
 
 def test_runs_that_changed_last_come_first(begun, tmp_path):
@@ -264,9 +272,9 @@ def test_a_link_out_of_the_folder_is_listed_and_not_followed(begun, tmp_path):
 
 def test_a_whole_run_is_read_anew_each_time(begun, tmp_path):
     folder, shelf = begun(epochs=1), Shelf(tmp_path)
-    assert shelf.load(folder.config.name).last["epoch"] == 1
+    assert shelf.load(folder.config.name).epoch == 1
     folder.add(record(2), LAYERS)
-    assert shelf.load(folder.config.name).last["epoch"] == 2
+    assert shelf.load(folder.config.name).epoch == 2
 
 
 def test_names_that_are_no_text_are_escaped_and_found(begun, tmp_path):
@@ -277,7 +285,7 @@ def test_names_that_are_no_text_are_escaped_and_found(begun, tmp_path):
         pytest.skip("this file system has no such names")
     shelf = Shelf(tmp_path)
     assert only(shelf).name == "caf\\xe9"
-    assert shelf.load("caf\\xe9").last["epoch"] == 1
+    assert shelf.load("caf\\xe9").epoch == 1
 
 
 def test_what_is_gone_is_forgotten(begun, tmp_path):
@@ -305,5 +313,5 @@ def test_starts_tell_a_run_that_went_on(begun, tmp_path):
     before = only(shelf).starts
     folder.add(record(2), LAYERS)
     assert only(shelf).starts == before
-    folder.open({"started": "2026-01-02T00:00:00+00:00"})
+    folder.start(Session(started="2026-01-02T00:00:00+00:00"))
     assert only(shelf).starts > before

@@ -11,7 +11,7 @@ from tests.lab.runs import epoch, written
 def trained(out, value=0.5, train=None, **options):
     record = epoch(1, value=value)
     if train is not None:
-        record["train"]["accuracy"] = train
+        record.train["accuracy"] = train
     folder = written(out, [record], **options)
     (folder.path / "weights.safetensors").write_bytes(b"")
     return folder

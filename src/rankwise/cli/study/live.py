@@ -70,7 +70,7 @@ def format_event(event: Event, progress: StudyProgress, run: Run | None) -> str:
 
 def _score(run: Run | None) -> str:
     score = main_score(run.epochs) if run is not None else ""
-    value = run.last["test"].get(score) if run is not None and run.epochs else None
+    value = run.test.get(score) if run is not None else None
     return "" if value is None else f"test {score} {score_text([value], score)}"
 
 

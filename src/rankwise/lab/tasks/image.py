@@ -106,9 +106,7 @@ class ImageTask:
     def evaluate(self) -> dict[str, float]:
         """Loss and accuracy on the test set; the area under the curve for two classes or labels."""
         self.network.eval()
-        # FSDP's forward is one that all processes take together, as often as each other.
-        alone = self.config.strategy == "fsdp"
-        rank, world = (0, 1) if alone else (self.fabric.global_rank, self.fabric.world_size)
+        rank, world = self.fabric.global_rank, self.fabric.world_size
         total: Sums = {}
         kept: list[tuple[Tensor, Tensor]] = []
         for batch in iter_test_batches(

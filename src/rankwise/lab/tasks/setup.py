@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from rankwise.lab.config import Config
 from rankwise.lab.seeds import seed_for
-from rankwise.lab.sync_norm import share_statistics
 from rankwise.lab.tasks.task import Place
 from rankwise.lab.update import update
 
@@ -29,11 +28,13 @@ def prepared(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
     """The network in the layout that convolutions are fastest in, one batch for all processes."""
     network = network.to(DTYPES[config.precision])
     has_images = any(isinstance(module, nn.Conv2d) for module in network.modules())
-    # FSDP shards, and SGDP and AdamP view, weights in no other layout than torch's first.
-    plain = config.strategy == "fsdp" or config.optimizer in ("sgdp", "adamp")
+    # SGDP and AdamP view weights in no other layout than torch's first.
+    plain = config.optimizer in ("sgdp", "adamp")
     if has_images and not plain:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return share_statistics(network, fabric.device) if fabric.world_size > 1 else network
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+    return network
 
 
 def wrapped(network: nn.Module, config: Config, fabric: Fabric) -> Any:  # noqa: ANN401

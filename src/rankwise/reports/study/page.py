@@ -114,7 +114,7 @@ def _facts(table: StudyTable) -> tuple[Fact, ...]:
     runs = [run for one in found for run in one.runs]
     done = sum(len(one.values) for one in found)
     trials = sorted({len(one.values) for one in found})
-    trained = sum(run.last["seconds"]["trained"] for run in runs if run.epochs)
+    trained = sum(run.trained for run in runs)
     some = str(trials[0]) if len(trials) == 1 else f"{trials[0]}–{trials[-1]}"
     return (
         Fact("Runs finished", f"{done} of {len(runs)}", ", ".join(lost(found)) or "all of them"),

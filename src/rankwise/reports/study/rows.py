@@ -40,7 +40,6 @@ _TIMELESS = (
     "rule",
     "zeta",
     "floor",
-    "gain",
     "p",
 )
 
@@ -84,17 +83,15 @@ def _points(found: Sequence[Comparison]) -> int:
 
 def _curve(run: Run, score: str) -> list[tuple[int, float]]:
     return [
-        (epoch["epoch"], epoch["test"][score])
-        for epoch in run.epochs
-        if epoch["test"].get(score) is not None
+        (epoch.epoch, value) for epoch in run.epochs if (value := epoch.test.get(score)) is not None
     ]
 
 
 def _timed(run: Run, score: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     pairs = [
-        (epoch["seconds"]["trained"], epoch["test"][score])
+        (epoch.seconds.trained, value)
         for epoch in run.epochs
-        if epoch["test"].get(score) is not None
+        if (value := epoch.test.get(score)) is not None
     ]
     times, scores = np.array(pairs, dtype=float).T
     return times, scores
@@ -116,20 +113,20 @@ def quality_rows(found: Sequence[Comparison]) -> list[Row]:
             "setting": one.setting,
             "optimizer": run.config.optimizer,
             "seed": run.config.seed,
-            "quality": run.last["quality"],
-            "score": run.last["test"][one.score],
+            "quality": run.quality,
+            "score": run.test[one.score],
             "gap": _gap(run, one),
         }
         for one in found
         for run in one.finished
-        if run.last["quality"] is not None
+        if run.quality is not None
     ]
 
 
 def _gap(run: Run, found: Comparison) -> float | None:
     """By how much training is better than the test."""
-    train, test = run.last["train"].get(found.score), run.last["test"][found.score]
-    if train is None:
+    train, test = run.epochs[-1].train.get(found.score), run.test[found.score]
+    if train is None or test is None:
         return None
     return float(test - train if found.falling else train - test)
 
@@ -169,11 +166,11 @@ def _parts(run: Run) -> dict[str, float]:
 
     The time of training holds the probe only where the optimizer needs it.
     """
-    clocks = [epoch["seconds"] for epoch in run.epochs]
+    clocks = [epoch.seconds for epoch in run.epochs]
     step, data, probe = (
-        statistics.fmean(clock.get(name, 0.0) for clock in clocks)
+        statistics.fmean(getattr(clock, name) for clock in clocks)
         for name in ("step", "data", "probe")
     )
-    counted = clocks[-1]["trained"] / len(clocks) - step - data
+    counted = clocks[-1].trained / len(clocks) - step - data
     needed = counted > probe / 2
     return dict(zip(PARTS, (step, data, probe * needed, probe * (not needed)), strict=True))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rankwise._text import format_count
 from rankwise.charts.axes import get_score_name
-from rankwise.lab.records import Run
+from rankwise.lab.records import Hardware, Run
 from rankwise.lab.scores import score_text
 from rankwise.reports.page import Cell, Table, number_cell
 from rankwise.reports.study.words import capital, lost
@@ -96,18 +95,17 @@ def _in_order(table: StudyTable) -> list[tuple[tuple[str, Task], Entry]]:
 
 def _run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
     score = entry.found.score
-    scores = [epoch["test"].get(score) for epoch in run.epochs]
+    scores = [epoch.test.get(score) for epoch in run.epochs]
     known = [value for value in scores if value is not None]
     pick = min if entry.found.falling else max
-    trained = run.last.get("seconds", {}).get("trained")
     return (
         Cell(str(run.config.seed), value=float(run.config.seed)),
         Cell(run.status, tone={"diverged": "bad", "unfinished": "dim"}.get(run.status, "")),
         number_cell(len(run.epochs), "d"),
         _score(scores[-1] if scores else None, score),
         _score(pick(known) if known else None, score),
-        number_cell(run.last.get("quality"), ".3f"),
-        number_cell(trained / len(run.epochs) if trained else None, ".3g"),
+        number_cell(run.quality, ".3f"),
+        number_cell(run.trained / len(run.epochs) if run.trained else None, ".3g"),
     )
 
 
@@ -118,15 +116,15 @@ def _score(value: float | None, score: str) -> Cell:
 def origins(runs: Iterable[Run]) -> tuple[list[str], bool]:
     """Hardware, commits and versions of the runs, and whether their times can be compared."""
     sessions = [session for run in runs for session in run.sessions()]
-    hardware = Counter(_machine(session.get("hardware", {})) for session in sessions)
-    commits = Counter(str(session.get("commit") or "unknown")[:10] for session in sessions)
-    versions = Counter(_versions(session.get("versions", {})) for session in sessions)
+    hardware = Counter(_machine(session.hardware) for session in sessions)
+    commits = Counter((session.commit or "unknown")[:10] for session in sessions)
+    versions = Counter(_versions(session.versions) for session in sessions)
     words = [
         f"{head}: {_listed(found)}."
         for head, found in (("Hardware", hardware), ("Commit", commits), ("Versions", versions))
         if found
     ]
-    if any(str(session.get("commit")).endswith("+") for session in sessions):
+    if any((session.commit or "").endswith("+") for session in sessions):
         words.append("Some runs were started from code that was changed since its commit.")
     return words, len(hardware) <= 1
 
@@ -137,17 +135,17 @@ def _listed(found: Counter[str]) -> str:
     return "; ".join(f"{text} ({format_count(n, 'start')})" for text, n in found.most_common())
 
 
-def _machine(found: Mapping[str, Any]) -> str:
-    if not found:
+def _machine(found: Hardware) -> str:
+    if found == Hardware():
         return "unknown"
     parts: Sequence[object] = (
-        found.get("cpu") or "an unknown processor",
-        f"{found.get('cores', '?')} cores",
-        f"{found.get('threads', '?')} threads used",
-        *found.get("accelerators", ()),
+        found.cpu or "an unknown processor",
+        f"{found.cores or '?'} cores",
+        f"{found.threads or '?'} threads used",
+        *found.accelerators,
     )
     return ", ".join(map(str, parts))
 
 
-def _versions(found: Mapping[str, Any]) -> str:
+def _versions(found: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items()) or "unknown"

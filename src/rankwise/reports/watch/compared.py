@@ -8,7 +8,7 @@ from typing import Any
 
 from rankwise.charts.axes import get_score_name
 from rankwise.charts.runs import draw_runs
-from rankwise.lab.records import Run
+from rankwise.lab.records import EpochRecord, Run
 from rankwise.lab.scores import SCORES, is_falling, main_score, score_text
 from rankwise.reports.page import NOTHING, Cell, Link, Page, Picture, Section, Table, number_cell
 from rankwise.reports.study.words import capital
@@ -104,7 +104,7 @@ def compared_verdict(runs: Runs) -> tuple[str, ...]:
     found = {
         label: value
         for label, run in zip(labels(runs), runs.values(), strict=True)
-        if (value := _test(run.last, score)) is not None
+        if (value := run.test.get(score)) is not None
     }
     if not found:
         return ("No run has a test score yet.",)
@@ -144,17 +144,17 @@ def compared_table(runs: Runs) -> Table:
     return Table(caption=caption, heads=_HEADS, rows=rows, numeric=_NUMERIC, name=TABLE)
 
 
-def _row(label: str, name: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    low, high = record["rates"] or (None, None)
+def _row(label: str, name: str, record: EpochRecord) -> dict[str, Any]:
+    low, high = record.rates or (None, None)
     return {
         "run": label,
         "name": name,
-        "epoch": record["epoch"],
-        "seconds": record["seconds"]["trained"],
-        "train_loss": record["train"].get("loss"),
-        "test_loss": record["test"].get("loss"),
-        **{score: record["test"].get(score) for score in SCORES},
-        "quality": record["quality"],
+        "epoch": record.epoch,
+        "seconds": record.seconds.trained,
+        "train_loss": record.train.get("loss"),
+        "test_loss": record.test.get("loss"),
+        **{score: record.test.get(score) for score in SCORES},
+        "quality": record.quality,
         "lowest": low,
         "highest": high,
     }
@@ -163,18 +163,18 @@ def _row(label: str, name: str, record: Mapping[str, Any]) -> dict[str, Any]:
 def _cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tuple[Cell, ...]:
     options = run.config.identity()
     score = main_score(run.epochs)
-    found = [v for record in run.epochs if (v := _test(record, score)) is not None]
+    found = [v for record in run.epochs if (v := record.test.get(score)) is not None]
     best = (min if is_falling(score) else max)(found, default=None)
-    low, high = run.last.get("rates") or (None, None)
+    low, high = (run.last and run.last.rates) or (None, None)
     rates = "–" if low is None or high is None else f"{low:.3g} – {high:.3g}"
-    epoch, whole = run.last.get("epoch", 0), run.config.epochs
+    epoch, whole = run.epoch, run.config.epochs
     return (
         Cell(label),
         Cell(name, link=run_address(name)),
         Cell(f"{epoch} of {whole}" if whole else str(epoch), value=epoch),
-        _scored(_test(run.last, score), score),
+        _scored(run.test.get(score), score),
         _scored(best, score),
-        number_cell(run.last.get("quality"), ".3f"),
+        number_cell(run.quality, ".3f"),
         Cell(rates, value=high),
         Cell(" ".join(f"{option}={_short(options[option])}" for option in differing) or "nothing"),
     )
@@ -186,12 +186,6 @@ def _scored(value: float | None, score: str) -> Cell:
 
 def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _test(record: Mapping[str, Any], score: str) -> float | None:
-    """A score on the test set; there is none before the first epoch."""
-    value: float | None = record.get("test", {}).get(score)
-    return value
 
 
 def _pictures(rows: list[dict[str, Any]], names: Sequence[str]) -> Iterator[Picture]:

@@ -210,4 +210,4 @@ def _compared_address(runs: Mapping[str, Run], starts: Sequence[int]) -> str:
 
 
 def _epoch(run: Run) -> int:
-    return int(run.last.get("epoch", 0))
+    return run.epoch

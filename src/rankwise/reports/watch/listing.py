@@ -112,7 +112,7 @@ def _row(summary: Summary, now: float) -> tuple[Cell, ...]:
         *head,
         Cell(_epochs(summary.epoch, config), value=summary.epoch),
         NOTHING if score is None else Cell(_scored(name, score), value=score),
-        number_cell(summary.last.get("quality"), ".3f"),
+        number_cell(summary.last and summary.last.quality, ".3f"),
         changed,
         Cell(config.network),
         Cell(config.data),

@@ -6,19 +6,22 @@ these files changes. Whole runs are not kept: they are read for a page and let g
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rankwise.charts.runs import PARTS
-from rankwise.errors import ConfigError, RunError
-from rankwise.lab.checks import is_epoch
-from rankwise.lab.config import Config, from_mapping
-from rankwise.lab.records import Record, Run, is_run, load_run
+from rankwise.errors import RunError
+from rankwise.lab.config import Config
+from rankwise.lab.records import (
+    EpochRecord,
+    Outcome,
+    Run,
+    decode_config,
+    decode_record,
+    is_run,
+    load_run,
+)
 from rankwise.lab.scores import main_score
 from rankwise.reports.watch.locks import Lock, held_locks, is_held
 
@@ -48,7 +51,7 @@ class Summary:
         name: Its folder's, as text.
         state: "running", "finished", "diverged", "stopped", or "unreadable".
         config: Its options, where they can be read.
-        last: The last epoch's record; empty before there is one.
+        last: The last epoch's record; None before there is one.
         changed: When its records last changed, in seconds since 1970.
         starts: Grows with every start: the size of the file that has a line for each.
         problem: Why it can't be read.
@@ -57,7 +60,7 @@ class Summary:
     name: str
     state: str
     config: Config | None
-    last: Mapping[str, Any]
+    last: EpochRecord | None
     changed: float
     starts: int
     problem: str = ""
@@ -65,7 +68,7 @@ class Summary:
     @property
     def epoch(self) -> int:
         """How many epochs are recorded."""
-        return int(self.last.get("epoch", 0))
+        return 0 if self.last is None else self.last.epoch
 
     @property
     def is_over(self) -> bool:
@@ -76,7 +79,7 @@ class Summary:
     def score(self) -> tuple[str, float | None]:
         """The score that the run is judged by, and its value on the test set."""
         name = main_score([self.last])
-        return name, self.last.get("test", {}).get(name)
+        return name, None if self.last is None else self.last.test.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class _Read:
     stamp: Stamp
     config: Config | None
     status: str
-    last: Mapping[str, Any]
+    last: EpochRecord | None
     problem: str = ""
 
 
@@ -164,15 +167,15 @@ class Shelf:
     def _look(self, path: Path, stamp: Stamp) -> _Read:
         try:
             self._check_inside(path)
-            config = from_mapping(_small_object(path / "config.json"), "config.json")
-            status = "unfinished"
+            config = decode_config(_read_small(path / "config.json"), "config.json")
+            outcome = None
             if (path / "outcome.json").is_file():
-                status = str(_small_object(path / "outcome.json").get("status"))
+                outcome = decode_record(_read_small(path / "outcome.json"), Outcome)
             last = _last_epoch(path / "epochs.jsonl")
-        except (OSError, RunError, ConfigError, ValueError, TypeError, RecursionError) as error:
-            return _Read(stamp, None, "", {}, _reason(error))
-        known = status if status in ("finished", "diverged") else "unfinished"
-        return _Read(stamp, config, known, last)
+        except (OSError, RunError, ValueError) as error:
+            return _Read(stamp, None, "", None, _reason(error))
+        status = "unfinished" if outcome is None else outcome.status
+        return _Read(stamp, config, status, last)
 
 
 def _text(name: str) -> str:
@@ -187,28 +190,24 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-def _is_recent(changed: float, last: Mapping[str, Any]) -> bool:
+def _is_recent(changed: float, last: EpochRecord | None) -> bool:
     """Whether a record came within the time that the next one would take: three epochs' at most."""
-    seconds = last.get("seconds", {})
-    epoch = sum(seconds.get(part, 0.0) for part in PARTS)
+    epoch = 0.0 if last is None else last.seconds.total
     return time.time() - changed < max(_QUIET, 3 * epoch)
 
 
-def _small_object(path: Path) -> dict[str, Any]:
+def _read_small(path: Path) -> bytes:
     with path.open("rb") as file:
         text = file.read(_LARGEST + 1)
     if len(text) > _LARGEST:
         raise ValueError(f"{path.name} has more than {_LARGEST} bytes")
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise TypeError(f"{path.name} holds no JSON object")
-    return found
+    return text
 
 
-def _last_epoch(path: Path) -> Record:
+def _last_epoch(path: Path) -> EpochRecord | None:
     """The last whole record, from the end of the file, as `load_run` would find it."""
     if not path.is_file():  # to open a pipe would be to wait for what nobody writes
-        return {}
+        return None
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         length, found = _TAIL, None
@@ -219,18 +218,15 @@ def _last_epoch(path: Path) -> Record:
             if start == 0 or length >= _FARTHEST:
                 break
             length *= 2
-    return found or {}
+    return found
 
 
-def _last_of(text: bytes) -> Record | None:
+def _last_of(text: bytes) -> EpochRecord | None:
     """The last line that is a record; one without its end is being written."""
     for line in reversed(text.rpartition(b"\n")[0].splitlines()):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if is_epoch(found):
-            return found
+        record = decode_record(line, EpochRecord)
+        if record is not None:
+            return record
     return None
 
 

@@ -65,7 +65,7 @@ def _network(folder: Path) -> Network | LeftOut:
     if not run.weights.is_file():
         return LeftOut(folder.name, f"has no {run.weights.name}")
     setting = run.config.name.rpartition("-seed")[0]
-    trained = run.last.get("train", {}).get("accuracy")
+    trained = run.epochs[-1].train.get("accuracy")
     return Network(folder.name, run.weights, accuracy, trained, _family(run), setting)
 
 
