@@ -3,9 +3,9 @@
     python studies/migrate_records.py studies/records/*.jsonl   # files of exported records
     python studies/migrate_records.py runs                      # a folder of runs
 
-Version 1 had no version number, and a run's name was a hash of all its options. Its options `gain` and
-`strategy` and the rule "released" are gone: exported runs that used `gain = "relative"` or that rule
-are dropped; such a run in a folder is left as it is, and named. What is up to date is not touched.
+Version 1 had no version number, and a run's name was a hash of all its options. Its options `gain`
+and `strategy` and the rule "released" are gone: exported runs that used `gain = "relative"` or that
+rule are dropped; such a run in a folder is left as it is. What is up to date is not touched.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """What a run ran on."""
 
-import json
 import platform
 import shutil
 import subprocess
 from datetime import datetime, timedelta, timezone
 
+import msgspec
 import pytest
 import torch
 
 import rankwise
 from rankwise.lab import environment
-from rankwise.lab.environment import session
+from rankwise.lab.environment import describe_session
+from rankwise.lab.records import Session
 
 
 def git(folder, *words):
@@ -42,41 +43,41 @@ def test_the_commit_is_recorded_and_whether_code_was_changed_since(checkout):
     git(checkout, "commit", "-qm", "first")
     head = git(checkout, "rev-parse", "HEAD")
     assert len(head) == 40
-    assert session(1)["commit"] == head
+    assert describe_session(threads=1).commit == head
     (checkout / "notes.txt").write_text("not part of the code")
-    assert session(1)["commit"] == head
+    assert describe_session(threads=1).commit == head
     (checkout / "src" / "rankwise" / "lab" / "environment.py").write_text("x = 2\n")
-    assert session(1)["commit"] == head + "+"
+    assert describe_session(threads=1).commit == head + "+"
 
 
 @needs_git
 def test_outside_a_repository_or_before_its_first_commit_there_is_no_commit(checkout):
-    assert session(1)["commit"] is None
+    assert describe_session(threads=1).commit is None
     git(checkout, "init", "-q")
-    assert session(1)["commit"] is None
+    assert describe_session(threads=1).commit is None
 
 
 def test_without_git_there_is_no_commit(checkout, monkeypatch):
     (checkout / ".git").mkdir()
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert session(1)["commit"] is None
+    assert describe_session(threads=1).commit is None
 
 
 def test_versions_and_hardware_are_recorded(monkeypatch):
     monkeypatch.setattr(environment, "_commit", lambda: None)
-    found = session(3)
-    assert json.loads(json.dumps(found)) == found
-    assert found["versions"]["torch"] == torch.__version__
-    assert found["versions"]["rankwise"] == rankwise.__version__
-    assert found["versions"]["python"] == platform.python_version()
-    assert found["hardware"]["threads"] == 3
-    assert found["hardware"]["cores"] >= 1
-    assert platform.system() in found["hardware"]["system"]
-    started = datetime.fromisoformat(found["started"])
+    found = describe_session(threads=3)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Session) == found
+    assert found.versions["torch"] == torch.__version__
+    assert found.versions["rankwise"] == rankwise.__version__
+    assert found.versions["python"] == platform.python_version()
+    assert found.hardware.threads == 3
+    assert found.hardware.cores >= 1
+    assert platform.system() in found.hardware.system
+    started = datetime.fromisoformat(found.started)
     assert timedelta(0) <= datetime.now(timezone.utc) - started < timedelta(minutes=5)
 
 
 def test_a_package_that_is_missing_is_said_to_be(monkeypatch):
     monkeypatch.setattr(environment, "_PACKAGES", ("no-such-package-here",))
     monkeypatch.setattr(environment, "_commit", lambda: None)
-    assert session(1)["versions"]["no-such-package-here"] == "not installed"
+    assert describe_session(threads=1).versions["no-such-package-here"] == "not installed"

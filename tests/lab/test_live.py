@@ -85,10 +85,9 @@ def test_lines_fit_a_terminal():
     where = console(terminal=False)
     live = Live(where)
     wide = replace(epoch(250, loss=1234.5), rates=(0.000123, 0.00456))
-    wide["test"] = {"loss": 123.4, "accuracy": 0.9999, "top5": 1.0, "auc": 0.5}
-    live.epoch(job(), wide)
-    wide["test"] = {"loss": 9.9, "perplexity": 12345.6}
-    live.epoch(job(), wide)
+    scores = {"loss": 123.4, "accuracy": 0.9999, "top5": 1.0, "auc": 0.5}
+    live.epoch(job(), replace(wide, test=scores))
+    live.epoch(job(), replace(wide, test={"loss": 9.9, "perplexity": 12345.6}))
     lines = where.file.getvalue().splitlines()
     assert len(lines) == 2
     assert max(map(len, lines)) <= 80
@@ -143,7 +142,7 @@ def test_a_bar_is_taken_away_when_a_run_fails():
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        ({}, "nothing yet"),
+        (None, "nothing yet"),
         (epoch(1, score="perplexity", value=123.46), "loss 1.000  ppl 123.5  Q 0.400  η 0.1…0.2"),
         (epoch(1, score="frechet", value=17.0), "loss 1.000  FD 17.0  Q 0.400  η 0.1…0.2"),
         (

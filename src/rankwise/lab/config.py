@@ -93,7 +93,7 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        kinds = _kinds()
+        kinds = _kinds(type(self))
         for option in fields(self):
             value = _typed(getattr(self, option.name), kinds[option.name], option.name)
             object.__setattr__(self, option.name, value)  # 1 for 1.0 is as good
@@ -170,13 +170,13 @@ def _tomllib() -> ModuleType:
 
 
 @cache
-def _kinds() -> dict[str, Any]:
+def _kinds(config: type[Config]) -> dict[str, Any]:
     """Return the type of every option; cached, as a study makes thousands of configurations."""
-    return get_type_hints(Config)
+    return get_type_hints(config)
 
 
 def _checked(options: Mapping[str, object], source: str) -> dict[str, Any]:
-    kinds = _kinds()
+    kinds = _kinds(Config)
     checked = {}
     for key, value in options.items():
         name = key.replace("-", "_")

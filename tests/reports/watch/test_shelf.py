@@ -223,9 +223,9 @@ def test_locks_that_are_waited_for_are_not_held(monkeypatch, tmp_path):
     ("text", "reason"),
     [
         ("{", "can't be read"),
-        ("[]", "holds no JSON object"),
-        ('{"netwrok": "resnet8"}', "no option 'netwrok'"),
-        ('{"epochs": "ten"}', "should be int"),
+        ("[]", "can't be read"),
+        ('{"schema": 2, "options": {"netwrok": "resnet8"}}', "no option 'netwrok'"),
+        ('{"schema": 2, "options": {"epochs": "ten"}}', "should be int"),
         (" " * 2**20 + "{}", "more than"),
     ],
     ids=["no JSON", "a list", "an unknown option", "a wrong type", "too large"],
