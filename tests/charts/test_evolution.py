@@ -7,10 +7,10 @@ import vl_convert
 
 from rankwise import ArgumentError
 from rankwise.charts.evolution import (
+    LayerValues,
     draw_heat_map,
     draw_rates,
     draw_trajectories,
-    LayerValues,
     make_layer_rows,
 )
 from rankwise.charts.runs import draw_quality

@@ -13,7 +13,7 @@ from torch import nn
 
 import rankwise
 from rankwise.lab import Config, RunError, run_folder
-from rankwise.lab.networks.language import build_language
+from rankwise.lab.networks.language import build_language_network
 from rankwise.lab.run_folder import (
     RunFolder,
     append_line,
@@ -274,13 +274,13 @@ def test_several_parts_are_told_apart(tmp_path):
 
 
 def test_tied_weights_are_under_each_of_their_names_and_can_be_probed(tmp_path):
-    network = build_language("lstm1", 40, width=0.05, tied=True)
+    network = build_language_network("lstm1", 40, width=0.05, tied=True)
     assert network.decoder.weight is network.embedding.weight
     path = tmp_path / "weights.safetensors"
     save_weights(tmp_path, {"": network.state_dict()})
     found = load_file(path)
     assert torch.equal(found["decoder.weight"], found["embedding.weight"])
-    fresh = build_language("lstm1", 40, width=0.05, tied=True)
+    fresh = build_language_network("lstm1", 40, width=0.05, tied=True)
     fresh.load_state_dict(found)
     assert torch.equal(fresh.decoder.weight, network.decoder.weight)
     by_name = {layer.name: layer for layer in rankwise.probe(path).layers}
