@@ -1,4 +1,4 @@
-"""`python -m rankwise` and the console script: the command line, or how to install it."""
+"""`python -m rankwise` and the console script: run the command line, or say how to install it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLI_PACKAGES = {"click", "rich", "typer"}
 
 
 def main() -> int:
-    """Run the command line; its exit code, 1 where the packages it needs are missing."""
+    """Run the command line and return its exit code; 1 if a package for it is missing."""
     try:
         from rankwise.cli import run  # noqa: PLC0415
     except ImportError as error:

@@ -155,7 +155,7 @@ def test_a_broken_state_is_warned_of_in_a_line(train, tmp_path):
 def test_sigterm_stops_it_cleanly_and_the_same_command_goes_on(train, tmp_path):
     out = tmp_path / "runs"
     command = [sys.executable, "-m", "rankwise", "train", *TINY, "--optimizer", "sgd"]
-    command += ["--epochs", "1", "--batch-size", "8", "--out", str(out)]
+    command += ["--epochs", "1", "--batch-size", "16", "--out", str(out)]
     first = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
     )
@@ -174,7 +174,7 @@ def test_sigterm_stops_it_cleanly_and_the_same_command_goes_on(train, tmp_path):
     assert run.status == "unfinished"
     assert list(run.folder.glob("state-00000-*.pt"))
 
-    asked = ("--optimizer", "sgd", "--epochs", "1", "--batch-size", "8")
+    asked = ("--optimizer", "sgd", "--epochs", "1", "--batch-size", "16")
     result = train(*asked)
     assert result.exit_code == 0, result.stderr
     assert ", from epoch 1 on" in result.stderr

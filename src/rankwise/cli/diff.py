@@ -17,7 +17,7 @@ from rankwise.cli.output import (
     print_text,
     write_output,
 )
-from rankwise.cli.probe import ProbeOptions, Top, load_probe
+from rankwise.cli.probe import Json, ProbeOptions, Top, load_probe
 from rankwise.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ Examples:
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="A checkpoint or saved probe.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="Another one to compare with it.")],
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write JSON; - for stdout.")
-    ] = None,
+    json: Json = None,
     sort: Annotated[
         str | None,
         typer.Option(

@@ -37,6 +37,7 @@ __all__ = [
     "Exclude",
     "Exponent",
     "Include",
+    "Json",
     "Key",
     "ProbeOptions",
     "Top",
@@ -76,6 +77,7 @@ Exponent = Annotated[
     typer.Option("--p", metavar="P", help="Exponent in the stable rank; 2 by default."),
 ]
 Top = Annotated[int | None, typer.Option(metavar="N", help="Show only the first N rows.")]
+Json = Annotated[str | None, typer.Option(metavar="FILE", help="Write JSON; - for stdout.")]
 Key = Annotated[
     str | None,
     typer.Option(metavar="KEY", help="The part of a nested checkpoint that holds the weights."),
@@ -136,9 +138,7 @@ def probe(
         Path, typer.Argument(metavar="PATH", help="A checkpoint, or a probe saved as JSON.")
     ],
     *,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write JSON; - for stdout.")
-    ] = None,
+    json: Json = None,
     csv: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write CSV; - for stdout.")
     ] = None,
