@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 import rankwise
 from tests.reference.algorithm_1 import Algorithm1
 
-EPOCHS = 50
+EPOCHS = 25
 EQUAL = 1e-12
 
 

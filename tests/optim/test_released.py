@@ -142,7 +142,7 @@ def test_same_rates_and_weights_when_each_trains_its_own(options):
     wakes = torch.randint(1, 8, (len(noise),)).tolist()
     pair, seen = Pair(noise, linear=True, **options), []
     stiffness = 4 * (1 - options.get("momentum", 0.0))
-    for epoch in range(EPOCHS):
+    for epoch in range(12):
         now = [t if epoch >= w else n for n, t, w in zip(noise, targets, wakes, strict=True)]
         for _ in range(4):
             pair.step(lambda index, weight, now=now: stiffness * (weight - now[index]))

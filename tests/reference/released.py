@@ -3,6 +3,8 @@
 Only its search for the noise's variance, which can miss the minimum, is not followed.
 """
 
+from functools import cache
+
 import numpy as np
 
 from tests.reference.evbmf_reference import reference_evbmf
@@ -48,7 +50,8 @@ class Released:
 
     def epoch_step(self):
         """η(t) = max(βη(t−1) + ζ[s(t) − s(t−1)], 0), but for the first epoch and empty layers."""
-        ranks = np.array([stable_rank_of_weight(self.parameters[i]) for i in self.measured])
+        weights = [self.parameters[i] for i in self.measured]
+        ranks = np.array([stable_rank_of_weight(w.tobytes(), w.shape) for w in weights])
         if self.epoch == 0:
             gains = np.full(len(ranks), float(self.lr))  # so that η(1) = (1 + β)η(0)
         else:
@@ -69,8 +72,10 @@ class Released:
                 self.rates[index] = self.rates[index - 1]
 
 
-def stable_rank_of_weight(weight):
+@cache
+def stable_rank_of_weight(data, shape):
     """The mean over both modes of a convolution, even over one that has a single row."""
+    weight = np.frombuffer(data, np.float32).reshape(shape)
     if weight.ndim == 2:
         return stable_rank(weight)
     outputs, inputs = weight.shape[:2]

@@ -42,17 +42,22 @@ def state_of(optimizer):
     ]
 
 
-def save(kind, path, flat=False):
-    options = StateDictOptions(flatten_optimizer_state_dict=flat)
+def save(kind, path):
     model, optimizer = build(kind)
     train(model, optimizer, optimizer.epoch_step, epochs=1)
     train_epoch(model, optimizer, 1)
-    weights, state = get_state_dict(model, optimizer, options=options)
-    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=path)
+    for flat in (False, True):
+        options = StateDictOptions(flatten_optimizer_state_dict=flat)
+        weights, state = get_state_dict(model, optimizer, options=options)
+        dcp.save({"model": weights, "optimizer": state}, checkpoint_id=f"{path}-{flat}")
     return state_of(optimizer), go_on(model, optimizer)
 
 
-def load(kind, path, flat=False):
+def load(kind, path, formats):
+    return [load_one(kind, f"{path}-{flat}", flat) for flat in formats]
+
+
+def load_one(kind, path, flat):
     options = StateDictOptions(flatten_optimizer_state_dict=flat)
     model, optimizer = build(kind, seed=1, lr=0.5)
     weights, state = get_state_dict(model, optimizer, options=options)
@@ -69,27 +74,19 @@ def load(kind, path, flat=False):
     return fresh, state_of(optimizer), go_on(model, optimizer)
 
 
-@pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path, kind, flat):
-    options = {"kind": kind, "path": str(tmp_path / "saved"), "flat": flat}
-    saved = launch(save, 2, tmp_path, **options)
-    assert saved[0] == saved[1]
-    loaded = launch(load, 2, tmp_path, **options)
-    for fresh, state, rates in loaded:
-        assert fresh == {False}, "asking for a state is no step"
-        assert state == saved[0][0]
-        assert rates == saved[0][1]
-
-
-@pytest.mark.parametrize("processes", [1, 3])
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_a_run_resumes_on_another_number_of_processes(tmp_path, kind, processes):
+def test_a_run_resumes_in_the_middle_of_an_epoch_on_any_number_of_processes(tmp_path, kind):
     options = {"kind": kind, "path": str(tmp_path / "saved")}
     saved = launch(save, 2, tmp_path, **options)
-    for _, state, rates in launch(load, processes, tmp_path, **options):
-        assert state == saved[0][0]
-        assert close(rates, saved[0][1])
+    assert saved[0] == saved[1]
+    state, rates = saved[0]
+    for both in launch(load, 2, tmp_path, formats=[False, True], **options):
+        assert both == [({False}, state, rates)] * 2, "asking for a state is no step"
+    for processes in (1, 3):
+        for loaded in launch(load, processes, tmp_path, formats=[False], **options):
+            ((_, loaded_state, loaded_rates),) = loaded
+            assert loaded_state == state
+            assert close(loaded_rates, rates)
 
 
 def test_asking_for_a_state_is_no_step_for_stable_rank_lr():
