@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 from torch.nn import Parameter
-from torch.optim.lr_scheduler import ExponentialLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -52,6 +52,7 @@ def over(ways):
 
 
 every = over(WAYS)
+explicit = over(["loop", "foreach", "fused"])  # on the CPU the fastest is the fused one
 unfused = over(["the fastest", "loop", "foreach"])
 options = pytest.mark.parametrize("given", list(OPTIONS.values()), ids=list(OPTIONS))
 
@@ -205,15 +206,15 @@ def goes_right(optimizer, loss_of, schedulers, up):
     return last > first if up else last < first
 
 
-@every
+@explicit
 def test_goes_in_the_right_direction_with_every_scheduler(kwargs):
-    for schedulers, contiguous in product(SCHEDULERS, [True, False]):
+    for schedulers, contiguous in ((), False), *product(SCHEDULERS, [True]):
         weight, bias, loss_of = problem(contiguous)
         optimizer = RMSGD([weight, bias], **{"lr": SLOW, **kwargs})
         assert goes_right(optimizer, loss_of, schedulers, kwargs.get("maximize", False))
 
 
-@every
+@options
 def test_groups_with_schedulers_go_in_the_right_direction(kwargs):
     for schedulers in SCHEDULERS:
         weight, bias, loss_of = problem()
@@ -223,7 +224,7 @@ def test_groups_with_schedulers_go_in_the_right_direction(kwargs):
         assert goes_right(optimizer, loss_of, schedulers, kwargs.get("maximize", False))
 
 
-@every
+@explicit
 def test_groups_have_their_own_weight_decay(kwargs):
     weight, bias, loss_of = problem()
     groups = [{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}]
@@ -232,7 +233,7 @@ def test_groups_have_their_own_weight_decay(kwargs):
     assert goes_right(optimizer, loss_of, (), up=False)
 
 
-@every
+@explicit
 def test_groups_have_their_own_rate(kwargs):
     weight, bias, loss_of = problem()
     still = Parameter(torch.randn(2, 2))
@@ -243,11 +244,11 @@ def test_groups_have_their_own_rate(kwargs):
     assert torch.equal(still, before)
 
 
-SCHEDULES = [None, lambda o: StepLR(o, 2, 0.5), lambda o: ExponentialLR(o, 0.9)]
+SCHEDULES = [None, lambda o: StepLR(o, 2, 0.5)]
 
 
-@every
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["constant", "StepLR", "ExponentialLR"])
+@explicit
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=["constant", "StepLR"])
 def test_a_tensor_as_rate_does_what_a_number_does(kwargs, schedule):
     lr = float(kwargs.pop("lr", 0.03))
 
@@ -264,7 +265,7 @@ def test_a_tensor_as_rate_does_what_a_number_does(kwargs, schedule):
         assert_same(run(torch.full(shape, lr, dtype=torch.float64)), expected, **EXACT)
 
 
-@every
+@explicit
 def test_a_step_without_gradients_changes_nothing(kwargs):
     net = network()
     before = deepcopy(net.state_dict())
@@ -526,7 +527,7 @@ def test_state_dict_hooks_are_called():
     assert optimizer.rates() == {"layer0": 0.125}
 
 
-@every
+@explicit
 def test_momentum_is_the_whole_state(kwargs):
     net = network()
     optimizer = RMSGD(net.parameters(), **kwargs)
