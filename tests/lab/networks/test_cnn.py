@@ -1,4 +1,4 @@
-"""The convolutional networks: published sizes, any small image, all weights learn and are seen."""
+"""The convolutional networks: published sizes, small images, gradients, probes of all weights."""
 
 import math
 
@@ -78,17 +78,19 @@ def test_the_small_family_has_the_papers_sizes(name):
     assert round(parameters_of(name, 10) / 1e6, 2) == PUBLISHED_SMALL[name]
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [8, 28, 32])
+@pytest.mark.parametrize(("size", "channels"), [(8, 3), (28, 1), (32, 3)])
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_every_parameter_gets_a_gradient(name, size, channels):
     network = narrow(name, size, channels)
-    outputs = network(torch.randn(2, channels, size, size))
-    assert outputs.shape == (2, 5)
-    nn.functional.cross_entropy(outputs, torch.tensor([0, 3])).backward()
+    outputs = network(torch.randn(4, channels, size, size))
+    assert outputs.shape == (4, 5)
+    nn.functional.cross_entropy(outputs, torch.arange(4)).backward()
     for parameter_name, parameter in network.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
+    if size == 32:  # in smaller images, only the border reaches some weights
+        for weight_name, part in weights_of(network).items():
+            assert part.weight.grad.any(), weight_name
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
@@ -113,14 +115,6 @@ def test_odd_widths_work_too(name, width):
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
-def test_no_weight_is_cut_off_from_the_loss(name):
-    network = narrow(name)
-    nn.functional.cross_entropy(network(torch.randn(4, 3, 32, 32)), torch.arange(4)).backward()
-    for weight_name, part in weights_of(network).items():
-        assert part.weight.grad.any(), weight_name
-
-
-@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_the_order_of_the_modules_is_the_order_of_execution(name):
     network = narrow(name).eval()
     ran = []
@@ -131,7 +125,7 @@ def test_the_order_of_the_modules_is_the_order_of_execution(name):
     assert ran == list(weights_of(network))
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONAL)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_probe_shows_every_convolution_and_linear_layer(name):
     # At a quarter, SENet's first squeeze has one channel: too small to have a spectrum.
     network = build_network(name, NetworkSpec(classes=5, width=0.5 if name == "senet18" else 0.25))
@@ -172,7 +166,7 @@ def test_convolutions_before_a_norm_have_no_bias_but_for_vgg(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_width_scales_the_channels_inside(name):
     counts = []
-    for width in (0.25, 0.5, 1.0, 2.0):
+    for width in (0.25, 1.0, 2.0):
         with torch.device("meta"):
             network = build_network(name, NetworkSpec(classes=7, width=width))
         assert network.classifier.out_features == 7

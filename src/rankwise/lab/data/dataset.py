@@ -124,15 +124,9 @@ def make_dataset(
 ) -> ImageDataset:
     """Check two splits and make a dataset of them, with the statistics of the training images.
 
-    Args:
-        name: As the user wrote it.
-        train: The training images.
-        test: The test images.
-        classes: Names of the classes.
-        shape: Channels, height and width; None takes those of the images in memory.
-        sample: How many images to measure mean and deviation on; None for all (in memory).
-        can_flip: As in `ImageDataset`.
-        multilabel: As in `ImageDataset`.
+    Args as the fields of `ImageDataset`, and:
+        shape: None takes the shape of the images in memory.
+        sample: How many images to measure mean and deviation on; None for all.
 
     Raises:
         DataError: If a split is empty, if the shapes of the splits differ, or if a target is not

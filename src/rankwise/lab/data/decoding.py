@@ -221,14 +221,9 @@ def load_image_files(
 ) -> ImageDataset:
     """Make a dataset of encoded images: in memory if they fit, else streamed from their files.
 
-    Args:
-        name: As the user wrote it.
-        train: The training images.
-        test: The test images.
-        classes: Names of the classes.
+    Args as the fields of `ImageDataset`, and:
         size: Height and width of the result. None takes the size that all images share, or
             `DEFAULT_SIZE` if they differ.
-        multilabel: Whether an image may have several labels.
         stream: Whether more than `MEMORY_LIMIT` bytes are streamed.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,8 +15,6 @@ import torch
 from rankwise.errors import DataError
 from rankwise.lab.data.dataset import FileSplit, ImageDataset, split_indices
 from rankwise.lab.data.decoding import (
-    EncodedImage,
-    EncodedImages,
     FileList,
     ImageReader,
     LabelledImages,
@@ -219,20 +217,6 @@ def _list_imagenet(folder: Path) -> _ClassFolders:
     return listing
 
 
-class _ZipImages:
-    """The images of a zip file, read without unpacking it."""
-
-    def __init__(self, archive: zipfile.ZipFile, names: list[str]) -> None:
-        self.archive = archive
-        self.names = names
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: int) -> EncodedImage:
-        return zipfile.Path(self.archive, f"{TINY_FOLDER}/{self.names[index]}")
-
-
 def load_tiny_imagenet(root: Path) -> ImageDataset:
     """Load `tiny-imagenet-200/` or `tiny-imagenet-200.zip` from ROOT or `ROOT/tiny-imagenet/`.
 
@@ -252,51 +236,37 @@ def load_tiny_imagenet(root: Path) -> ImageDataset:
         advice=f"download {TINY_FOLDER}.zip from http://cs231n.stanford.edu and put it into {root}",
     )
     if path.is_dir():
-        names = [file.relative_to(path).as_posix() for file in path.rglob("*.JPEG")]
-        return _load_tiny_layout(
-            path,
-            names,
-            lambda name: (path / name).read_bytes(),
-            lambda names: FileList(path, names),
+        return _load_tiny(
+            path, [file.relative_to(path).as_posix() for file in path.rglob("*.JPEG")]
         )
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removeprefix(f"{TINY_FOLDER}/") for name in archive.namelist()]
-            return _load_tiny_layout(
-                path,
-                names,
-                lambda name: archive.read(f"{TINY_FOLDER}/{name}"),
-                lambda names: _ZipImages(archive, names),
-            )
+            return _load_tiny(zipfile.Path(archive, f"{TINY_FOLDER}/"), names)
     except zipfile.BadZipFile as error:
         raise DataError(
             f"Expected a complete zip file, but {path} is broken ({error}); download it again."
         ) from error
 
 
-def _load_tiny_layout(
-    path: Path,
-    names: list[str],
-    read_file: Callable[[str], bytes],
-    open_images: Callable[[list[str]], EncodedImages],
-) -> ImageDataset:
-    """Load the dataset from the names of all files and two functions that read them."""
+def _load_tiny(folder: Path | zipfile.Path, names: list[str]) -> ImageDataset:
+    """Load the dataset from a folder, unpacked or in a zip file, and the names of its files."""
     train = sorted(name for name in names if _TINY_TRAINING.fullmatch(name))
-    test_classes = dict(_read_columns(path, read_file, "val/val_annotations.txt"))
+    test_classes = dict(_read_columns(folder, "val/val_annotations.txt"))
     test = sorted(test_classes)
     train_classes = [name.split("/")[1] for name in train]
     classes = sorted(set(train_classes))
     if not train or not test or not set(test_classes.values()) <= set(classes):
         raise DataError(
-            f"Expected train/nXXXXXXXX/images/*.JPEG in {path} for each class in "
+            f"Expected train/nXXXXXXXX/images/*.JPEG in {folder} for each class in "
             "val/val_annotations.txt, but some or all are missing; unpack the dataset again."
         )
     numbers = {name: number for number, name in enumerate(classes)}
-    words = dict(_read_columns(path, read_file, "words.txt"))
+    words = dict(_read_columns(folder, "words.txt"))
 
     def label(files: list[str], file_classes: Iterable[str]) -> LabelledImages:
         targets = torch.tensor([numbers[name] for name in file_classes])
-        return LabelledImages(open_images(files), targets)
+        return LabelledImages([folder / file for file in files], targets)
 
     return load_image_files(
         "tiny-imagenet",
@@ -308,15 +278,13 @@ def _load_tiny_layout(
     )
 
 
-def _read_columns(
-    path: Path, read_file: Callable[[str], bytes], name: str
-) -> list[tuple[str, str]]:
+def _read_columns(folder: Path | zipfile.Path, name: str) -> list[tuple[str, str]]:
     """Return the first two columns of a tab-separated file."""
     try:
-        lines = read_file(name).decode().splitlines()
+        lines = (folder / name).read_bytes().decode().splitlines()
         return [(key, value) for key, value, *_ in (line.split("\t") for line in lines if line)]
     except (KeyError, OSError, ValueError) as error:
         raise DataError(
-            f"Expected the original {name} in {path}, but it can't be read ({error}); unpack or "
+            f"Expected the original {name} in {folder}, but it can't be read ({error}); unpack or "
             "download the dataset again."
         ) from error
