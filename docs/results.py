@@ -20,8 +20,15 @@ from pathlib import Path
 from results_tables import by_length, by_option, by_rate, next_beta, pooled, ranking, summary, times
 
 from rankwise.lab import load_runs
-from rankwise.study import Findings, findings, pack, read_study, to_markdown, unpack
-from rankwise.study.gather import gather
+from rankwise.study import (
+    StudyResults,
+    collect_results,
+    pack,
+    read_study,
+    to_markdown,
+    unpack,
+)
+from rankwise.study.results import select_runs
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "studies" / "cpu"
@@ -35,7 +42,7 @@ def write_records(runs: Path) -> None:
     """Pack the runs of every study that has any there."""
     every = load_runs(runs)
     for path in sorted(STUDIES.glob("*.toml")):
-        found = gather(read_study(path), every).runs
+        found = select_runs(read_study(path), every)
         over = [run for run in found if run.status != "unfinished"]
         if over:
             packed = pack(over, layers=path.stem in WITH_LAYERS)
@@ -67,10 +74,10 @@ def page(pictures: Path | None = None) -> str:
     return "\n\n".join([words["results"], summary(tables), *parts]) + "\n"
 
 
-def found_in(name: str, folder: Path) -> Findings:
+def found_in(name: str, folder: Path) -> StudyResults:
     """What a study found, by its committed records."""
     runs = unpack(RECORDS / f"{name}.jsonl", folder)
-    return findings(runs, read_study(STUDIES / f"{name}.toml"))
+    return collect_results(runs, read_study(STUDIES / f"{name}.toml"))
 
 
 def _words() -> dict[str, str]:
@@ -85,13 +92,13 @@ def _section(text: str, words: str) -> str:
     return "\n\n".join(part for part in (head, words, body.strip()) if part)
 
 
-def evolution(found: Findings) -> str:
+def evolution(found: StudyResults) -> str:
     """The table, and what the rates and ranks of RMSGD's layers did."""
     figures = "\n\n".join(f"![{text}]({name})" for name, text in FIGURES.items())
     return f"{to_markdown(found).strip()}\n\n{figures}"
 
 
-def _draw(found: Findings, folder: Path) -> None:
+def _draw(found: StudyResults, folder: Path) -> None:
     (run,) = (run for run in found.runs if run.config.optimizer == "rmsgd")
     for name, chart in zip(
         FIGURES, (run.plot_rates(), run.plot_heat_map("stable_rank")), strict=True
@@ -103,7 +110,7 @@ FIGURES = {
     "evolution-rates.png": "Rates of RMSGD's layers over epochs",
     "evolution-stable-rank.png": "Stable rank of RMSGD's layers over epochs",
 }
-SECTIONS: dict[str, Callable[[Findings], str]] = {
+SECTIONS: dict[str, Callable[[StudyResults], str]] = {
     "table_1a": to_markdown,
     "table_1a_vgg": to_markdown,
     "table_1b": to_markdown,
@@ -123,7 +130,7 @@ SECTIONS: dict[str, Callable[[Findings], str]] = {
     "evolution": evolution,
 }
 # What is said of two studies together stands below the second.
-POOLED: dict[Callable[[Sequence[Findings]], str], tuple[str, ...]] = {
+POOLED: dict[Callable[[Sequence[StudyResults]], str], tuple[str, ...]] = {
     pooled: ("annealed", "annealed_vgg"),
     next_beta: ("beta_epochs", "beta_epochs_vgg"),
 }

@@ -8,17 +8,15 @@ from typing import Any
 
 from rankwise.lab.records import Run
 from rankwise.lab.scores import score_text
-from rankwise.study import Findings
-from rankwise.study.columns import Task
-from rankwise.study.compare import Comparison
-from rankwise.study.paired import Paired, paired
-from rankwise.study.permutation import holm
+from rankwise.study import StudyResults, Trials
+from rankwise.study.stats import PairedTest, adjust_holm, paired_test
+from rankwise.study.table import Task
 
 REFERENCE = "SGD, cosine"
 ANNEALED = "RMSGD, annealed"
 PLAIN = "as it is"  # the annealed rule without any option
 
-Cells = dict[tuple[str, float], Comparison]  # by method and first rate
+Cells = dict[tuple[str, float], Trials]  # by method and first rate
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
@@ -27,14 +25,14 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *body])
 
 
-def summary(found: Sequence[Findings]) -> str:
+def summary(found: Sequence[StudyResults]) -> str:
     """Every method's place on each task of Table 1a, the best mean place first."""
     places: dict[str, list[int]] = {}
     tasks = []
     for one in found:
         for task in one.table.tasks:
             tasks.append(f"{task.network} {task.label}")
-            scored = [entry.found.setting for entry in one.table.column(task)]
+            scored = [entry.trials.setting for entry in one.table.column(task)]
             for place, setting in enumerate(scored, 1):
                 places.setdefault(setting, []).append(place)
     whole = {setting: found for setting, found in places.items() if len(found) == len(tasks)}
@@ -47,7 +45,7 @@ def summary(found: Sequence[Findings]) -> str:
     return f"## Table 1a in short\n\n{text}\n\n{table([head, *rows])}"
 
 
-def by_rate(found: Findings) -> str:
+def by_rate(found: StudyResults) -> str:
     """First rates in rows, methods in columns, and where the annealed rule differs from SGD."""
     parts = [f"## {found.title}", found.about, _state(found)]
     for task in found.table.tasks:
@@ -75,16 +73,16 @@ def _at_best(cells: Cells) -> str:
     )
 
 
-def _by_method_and_rate(found: Findings, task: Task) -> Cells:
+def _by_method_and_rate(found: StudyResults, task: Task) -> Cells:
     cells: Cells = {}
     for (setting, of), entry in found.table.entries.items():
         if of == task:
-            rate = entry.found.runs[0].config.lr or 0.0
-            cells[setting.partition(" lr=")[0], rate] = entry.found
+            rate = entry.trials.runs[0].config.lr or 0.0
+            cells[setting.partition(" lr=")[0], rate] = entry.trials
     return cells
 
 
-def by_option(found: Findings) -> str:
+def by_option(found: StudyResults) -> str:
     """For each first rate, options in rows and tasks in columns, with how they differ from none."""
     parts = [f"## {found.title}", found.about, _state(found)]
     tasks = {task.label: _by_method_and_rate(found, task) for task in found.table.tasks}
@@ -103,7 +101,7 @@ def _against_plain(cells: Cells, option: str, rate: float) -> str:
     return f"{_cell(one)}: {_difference(one, plain)}"
 
 
-def pooled(found: Sequence[Findings]) -> str:
+def pooled(found: Sequence[StudyResults]) -> str:
     """How every option differs from none over all tasks together, seed by seed."""
     gaps: dict[tuple[str, str], list[float]] = {}
     for one in found:
@@ -118,7 +116,7 @@ def pooled(found: Sequence[Findings]) -> str:
                 own = compared.by_seed.items()
                 gaps.setdefault(key, []).extend(v - plain[seed] for seed, v in own if seed in plain)
     tests = {key: _against_zero(own) for key, own in gaps.items() if key[0] != PLAIN}
-    adjusted = holm([test.p for test in tests.values()])
+    adjusted = adjust_holm([test.p for test in tests.values()])
     rows = [
         [option, kind, _points(test), "–" if p is None else f"{p:.2g}"]
         for ((option, kind), test), p in zip(tests.items(), adjusted, strict=True)
@@ -130,7 +128,7 @@ def pooled(found: Sequence[Findings]) -> str:
     return f"{text}\n\n{table([head, *rows])}"
 
 
-def _cell(one: Comparison | None) -> str:
+def _cell(one: Trials | None) -> str:
     return f"{score_text(one.values, one.score)} (n = {len(one.values)})" if one else "–"
 
 
@@ -141,18 +139,18 @@ def _gain(cells: Cells, rate: float) -> str:
     return _difference(first, second)
 
 
-def _difference(first: Comparison, second: Comparison) -> str:
-    return _points(paired(first.by_seed, second.by_seed))
+def _difference(first: Trials, second: Trials) -> str:
+    return _points(paired_test(first.by_seed, second.by_seed))
 
 
-def _points(test: Paired) -> str:
+def _points(test: PairedTest) -> str:
     if test.difference is None or test.low is None or test.high is None or test.p is None:
         return "–"
     text = f"{100 * test.difference:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
     return f"{text.replace('-', '−')}, p = {test.p:.2g}, {test.n} pairs"
 
 
-def by_length(found: Findings) -> str:
+def by_length(found: StudyResults) -> str:
     """A table of β for each number of epochs, with the share of the first rate that it leaves."""
     parts = [f"## {found.title}", found.about, _state(found)]
     rows = [
@@ -164,15 +162,15 @@ def by_length(found: Findings) -> str:
     return "\n\n".join([*parts, table([head, *rows])])
 
 
-def _by_length(found: Findings) -> dict[int, dict[float, Comparison]]:
-    lengths: dict[int, dict[float, Comparison]] = {}
+def _by_length(found: StudyResults) -> dict[int, dict[float, Trials]]:
+    lengths: dict[int, dict[float, Trials]] = {}
     for entry in found.table.entries.values():
-        config = entry.found.runs[0].config
-        lengths.setdefault(config.epochs or 0, {})[config.beta or 0.0] = entry.found
+        config = entry.trials.runs[0].config
+        lengths.setdefault(config.epochs or 0, {})[config.beta or 0.0] = entry.trials
     return lengths
 
 
-def next_beta(found: Sequence[Findings]) -> str:
+def next_beta(found: Sequence[StudyResults]) -> str:
     """How the second smallest β differs from the smallest, over all lengths and networks."""
     gaps: list[float] = []
     for lengths in map(_by_length, found):
@@ -185,25 +183,27 @@ def next_beta(found: Sequence[Findings]) -> str:
     )
 
 
-def _against_zero(gaps: Sequence[float]) -> Paired:
-    return paired(dict(enumerate(gaps)), dict.fromkeys(range(len(gaps)), 0.0))
+def _against_zero(gaps: Sequence[float]) -> PairedTest:
+    return paired_test(dict(enumerate(gaps)), dict.fromkeys(range(len(gaps)), 0.0))
 
 
-def _lead(cells: dict[float, Comparison], beta: float) -> str:
+def _lead(cells: dict[float, Trials], beta: float) -> str:
     return "" if beta == min(cells) else _difference(cells[beta], cells[min(cells)])
 
 
-def _state(found: Findings) -> str:
-    machines = "; ".join(found.machines)
-    left = f" {found.missing} of {found.asked} runs are still to be done." if found.missing else ""
+def _state(found: StudyResults) -> str:
+    machines = "; ".join(found.hardware)
+    left = (
+        f" {found.missing} of {found.expected} runs are still to be done." if found.missing else ""
+    )
     return f"{machines}.{left}"
 
 
-def times(found: Findings) -> str:
+def times(found: StudyResults) -> str:
     """Seconds of an epoch, without its tests, and the probe's part of it."""
     rows = []
     for (setting, _), entry in found.table.entries.items():
-        runs = entry.found.finished
+        runs = entry.trials.finished
         steps = [_seconds(run, "data", "step") for run in runs]
         rows.append((setting, steps, median(_seconds(run, "probe") for run in runs)))
     sgd = next(median(steps) for setting, steps, _ in rows if setting == REFERENCE)

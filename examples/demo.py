@@ -19,7 +19,7 @@ from rankwise.lab import (
 )
 from rankwise.lab.live import Live
 from rankwise.reports import write_report
-from rankwise.study import compare, comparison_table, layer_table
+from rankwise.study import format_layers, format_trials, group_trials
 
 OUT = Path("demo")
 SETTING = Config(network="resnet8", width=2, batch_size=32, epochs=12, out=str(OUT / "runs"))
@@ -50,10 +50,10 @@ def main() -> None:
         runs = [train_trials(SETTING.with_(**o), TRIALS, watch=live) for o in OPTIMIZERS]
     latest = [trials[-1] for trials in runs]
 
-    comparison = comparison_table(compare(load_runs(SETTING.out)))
+    comparison = format_trials(group_trials(load_runs(SETTING.out)))
     show(console, "Comparison", comparison)
     for run in latest:
-        show(console, f"Layers, {run.config.optimizer}", layer_table(run))
+        show(console, f"Layers, {run.config.optimizer}", format_layers(run))
 
     console.print("\nWriting the pages …", highlight=False)
     report, *others = write_pages(latest[0])

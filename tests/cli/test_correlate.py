@@ -8,12 +8,10 @@ import sys
 
 import numpy as np
 import pytest
-import typer
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from rankwise.cli.exit_codes import CommandGroup
-from rankwise.cli.study.correlate import CORRELATE_EXAMPLES, correlate
+from rankwise.cli.study import study
 from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Session
 from rankwise.lab.run_folder import RunFolder
@@ -23,17 +21,13 @@ from tests.lab.runs import NO_LAYERS, epoch
 
 HOSTILE = "evil\x1b[31m\n\u202e[bold red]x[/]"
 
-app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
-app.command(epilog=CORRELATE_EXAMPLES)(correlate)
-app.callback()(lambda: None)
-
 
 def run(*arguments, **environment):
     try:
         runner = CliRunner(mix_stderr=False)  # what click before 8.2 has to be told
     except TypeError:
         runner = CliRunner()
-    return runner.invoke(app, ["correlate", *map(str, arguments)], env=environment)
+    return runner.invoke(study, ["correlate", *map(str, arguments)], env=environment)
 
 
 def weights(number):
@@ -61,7 +55,7 @@ def test_the_verdict_comes_first_then_tables_then_how(index):
     done = run(index, "--resamples", 20)
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.strip().split("\n")
-    assert lines[0].startswith("Of 1 family, Q ranks the networks by accuracy in")
+    assert lines[0].startswith("In 1 family, Q ranks the networks by accuracy in")
     assert "scores and test accuracy" in done.stdout
     assert "scores and generalisation gap" in done.stdout
     assert "q of the strongest 1 of 2 layers" in done.stdout
@@ -93,7 +87,7 @@ def test_json_holds_everything(index):
     assert [one["name"] for one in family["accuracy"]] == list(SCORES)
     assert [one["name"] for one in family["gap"]] == list(SCORES)
     assert len(family["of_one_architecture"]["layers"]) == 2
-    assert found["left_out"][0]["reason"] == "there is no such file"
+    assert found["skipped"][0]["reason"] == "there is no such file"
 
 
 def test_csv_holds_every_networks_scores(index):
@@ -121,9 +115,11 @@ def test_of_a_study_its_own_trials_are_ranked(tmp_path):
     file = tmp_path / "small.toml"
     tune = 'optimizer = "sgd"\ntune = { lr = [0.1, 0.3] }\n'
     file.write_text(f"trials = 4\n[options]\nepochs = 1\ntrain_size = 100\n{tune}")
-    (cell,) = read_study(file).placed(out=str(tmp_path / "runs")).cells
-    others = [cell.config.with_(width=0.5)]
-    for number, config in enumerate((*cell.candidates, *cell.trials(cell.candidates[1]), *others)):
+    (point,) = read_study(file).with_folders(out=str(tmp_path / "runs")).points
+    others = [point.config.with_(width=0.5)]
+    for number, config in enumerate(
+        (*point.candidates, *point.trials(point.candidates[1]), *others)
+    ):
         folder = RunFolder(resolve(config))
         folder.path.mkdir(parents=True)
         folder.start(Session(started="now"))
@@ -178,11 +174,11 @@ def test_the_help_fits_and_has_examples():
 
 def test_text_needs_no_figures(index):
     code = (
-        "import sys\nsys.modules['altair'] = None\nimport typer\n"
-        "from rankwise.cli.study.correlate import correlate\n"
-        f"sys.argv = ['rankwise', {str(index)!r}, '--resamples', '5']\n"
-        "typer.run(correlate)"
+        "import sys\nsys.modules['altair'] = None\n"
+        "from rankwise.cli import run\n"
+        f"sys.argv = ['rankwise', 'study', 'correlate', {str(index)!r}, '--resamples', '5']\n"
+        "sys.exit(run())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().startswith("Of 1 family")
+    assert done.stdout.strip().startswith("In 1 family")

@@ -3,12 +3,11 @@
 import io
 import json
 import os
+import re
 import signal
-import sys
 from typing import ClassVar
 
 import pytest
-import typer
 from msgspec.structs import replace
 
 pytest.importorskip("lightning_fabric")
@@ -16,19 +15,14 @@ pytest.importorskip("lightning_fabric")
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rankwise.cli.exit_codes import CommandGroup
-from rankwise.cli.study.live import StudyLive, format_event, format_time
-from rankwise.cli.study.run import RUN_EXAMPLES, run
-from rankwise.cli.study.status import STATUS_EXAMPLES, status
+from rankwise.cli.study import RUN_EXAMPLES, STATUS_EXAMPLES, training
+from rankwise.cli.study import study as commands
+from rankwise.cli.study.training import EventPrinter, format_event, format_time
 from rankwise.lab.records import EpochSeconds, Session
 from rankwise.lab.run_folder import RunFolder
-from rankwise.study.events import Began, Ended, Failed
 from rankwise.study.progress import StudyProgress
+from rankwise.study.runner import RunEnded, RunFailed, RunStarted
 from tests.lab.runs import NO_LAYERS, epoch
-
-app = typer.Typer(cls=CommandGroup, add_completion=False, rich_markup_mode=None)
-app.command(epilog=RUN_EXAMPLES)(run)
-app.command(epilog=STATUS_EXAMPLES)(status)
 
 
 def invoke(*arguments):
@@ -36,7 +30,7 @@ def invoke(*arguments):
         runner = CliRunner(mix_stderr=False)  # what click before 8.2 has to be told
     except TypeError:
         runner = CliRunner()
-    return runner.invoke(app, [str(given) for given in arguments], env={"COLUMNS": "80"})
+    return runner.invoke(commands, [str(given) for given in arguments], env={"COLUMNS": "80"})
 
 
 STUDY = """
@@ -67,31 +61,30 @@ def over(config, status="finished"):
     (folder.path / "weights.safetensors").touch()
 
 
-class Crew:
+class FakeRunner:
     """Writes what training would; some runs fail, or are stopped."""
 
     failing: ClassVar[dict] = {}
 
-    def __init__(self, jobs, retries):
+    def __init__(self, jobs=None, retries=2):
         self.jobs = jobs or 2
 
-    def work(self, configs):
+    def train(self, configs):
         for config in configs:
-            yield Began(config.name, "process 1")
+            yield RunStarted(config.name, "process 1")
             error = self.failing.get(config.optimizer)
             if error == "stop":
                 os.kill(os.getpid(), signal.SIGTERM)
             if error:
-                yield Failed(config.name, error, 1)
+                yield RunFailed(config.name, error, 1, locked=error == "locked")
             else:
                 over(config)
-                yield Ended(config.name, "finished", 120.0)
+                yield RunEnded(config.name, "finished", 120.0)
 
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    # By the module: rankwise.cli.study is, for whoever asks the package, the command.
-    monkeypatch.setattr(sys.modules["rankwise.cli.study.run"], "LocalCrew", Crew)
+    monkeypatch.setattr(training, "LocalRunner", FakeRunner)
     path = tmp_path / "rates.toml"
     path.write_text(STUDY, encoding="utf-8")
 
@@ -113,7 +106,7 @@ def test_a_study_is_run_with_a_line_for_each_run_and_what_to_do_next(study, tmp_
     result = study("run", "--jobs", 2)
     assert result.exit_code == 0, result.stderr
     lines = result.stderr.splitlines()
-    assert lines[0] == "6 runs: 0 done, 6 left, how long is unknown yet"
+    assert lines[0] == "6 runs: 0 done, 6 left, time left not known yet"
     assert lines[1].startswith("[1/6] resnet8-digits-sgd-")
     assert lines[1].endswith("-seed0 finished: test accuracy 10.00 % in 2 min, 10 min left")
     assert lines[-1].startswith("[6/6] ")
@@ -130,32 +123,30 @@ def test_a_study_is_run_with_a_line_for_each_run_and_what_to_do_next(study, tmp_
 
 
 def test_a_study_with_failures_says_which_and_exits_with_1(study, monkeypatch):
-    monkeypatch.setattr(Crew, "failing", {"adam": "No \x1b[31mroom."})
+    monkeypatch.setattr(FakeRunner, "failing", {"adam": "No \x1b[31mroom."})
     result = study("run")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert lines[0].startswith("6 runs: 4 done, 2 left, about ")
     assert [line.endswith("failed: No \\x1b[31mroom.") for line in lines[1:3]] == [True, True]
-    assert "Put that right and give this command again" in lines[3]
+    assert "Fix the cause and repeat the command" in lines[3]
     assert "\x1b" not in result.stdout + result.stderr
 
 
 def test_runs_of_another_process_are_told(study, monkeypatch):
-    monkeypatch.setattr(
-        Crew, "failing", {"adam": "Another process is training runs/x. Wait for it."}
-    )
+    monkeypatch.setattr(FakeRunner, "failing", {"adam": "locked"})
     result = study("run")
     assert result.exit_code == 1
-    assert "2 runs are being trained by another process" in result.stdout
-    assert "Put that right" not in result.stdout
+    assert "2 runs in progress in another process" in result.stdout
+    assert "Fix the cause" not in result.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_a_stopped_study_says_so_and_exits_with_the_signals_code(study, monkeypatch):
-    monkeypatch.setattr(Crew, "failing", {"adam": "stop"})
+    monkeypatch.setattr(FakeRunner, "failing", {"adam": "stop"})
     result = study("run")
     assert result.exit_code == 128 + signal.SIGTERM
-    assert "rankwise: Stopped; what was begun is saved. The same command goes on" in result.stderr
+    assert "rankwise: Stopped; the runs in progress are saved. Repeat the command" in result.stderr
     assert result.stdout == ""
 
 
@@ -170,25 +161,25 @@ def test_a_dry_run_lists_the_runs_and_trains_none(study, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_status_shows_every_cell_and_trains_nothing(study, tmp_path):
+def test_a_status_shows_every_point_and_trains_nothing(study, tmp_path):
     before = study("status")
     assert before.exit_code == 0, before.stderr
     assert before.stdout.splitlines() == [
         "Rates",
-        "6 runs: 0 done, 6 left, how long is unknown yet",
+        "6 runs: 0 done, 6 left, time left not known yet",
         "",
-        "cell  done  tuned",
-        "SGD    0/2  lr: 0/2 tried",
-        "adam   0/2",
+        "grid point  done  tuned",
+        "SGD          0/2  lr: 0/2 tried",
+        "adam         0/2",
     ]
     assert not (tmp_path / "runs").exists()
     study("run")
     assert study("status").stdout.splitlines()[1:] == [
         "6 runs: 6 done, 0 left",
         "",
-        "cell  done  tuned",
-        "SGD    2/2  lr=0.3",
-        "adam   2/2",
+        "grid point  done  tuned",
+        "SGD          2/2  lr=0.3",
+        "adam         2/2",
     ]
 
 
@@ -202,7 +193,7 @@ def test_a_status_for_machines_is_json(study):
         "left": 0,
         "seconds_left": 0.0,
     }
-    assert found["cells"][0] == {
+    assert found["points"][0] == {
         "labels": {"method": "SGD"},
         "trials": 2,
         "done": 2,
@@ -245,9 +236,9 @@ def test_times_are_as_one_speaks_of_them(seconds, text):
 
 def test_a_lost_worker_is_told_and_a_first_attempt_is_not():
     progress = StudyProgress(3, 4, 0, 0, None)
-    assert format_event(Began("a", "process 1"), progress, None) == ""
-    told = format_event(Began("a", "process 1", 2), progress, None)
-    assert told == "[3/7] a: its worker was lost; attempt 2"
+    assert format_event(RunStarted("a", "process 1"), progress, None) == ""
+    told = format_event(RunStarted("a", "process 1", 2), progress, None)
+    assert told == "[3/7] a: worker lost; attempt 2"
 
 
 def test_on_a_terminal_a_bar_shows_what_each_worker_is_at_within_80_columns():
@@ -255,13 +246,11 @@ def test_on_a_terminal_a_bar_shows_what_each_worker_is_at_within_80_columns():
     console = Console(file=file, force_terminal=True, width=80, color_system=None)
     name = "resnet8-tiny_imagenet-stable_rank_sgd-0123abcd-seed0"
     progress = StudyProgress(3, 4, 0, 0, 700.0)
-    with StudyLive(console, progress) as live:
-        live(Began(name, "process 1"), progress, None)
-        live._bar.refresh()
-        shown = [str(line).rstrip() for line in console.render_lines(live._bar.get_renderable())]
-        width = console.measure(live._bar.get_renderable()).maximum
-    assert width <= 80
-    assert len(shown) == 2
-    assert "3/7, about 12 min" in file.getvalue()
+    with EventPrinter(console, progress) as printer:
+        printer(RunStarted(name, "process 1"), progress, None)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "3/7" in file.getvalue()
+    assert "0:11:40" in file.getvalue()
     assert "process 1" in file.getvalue()
-    assert name[:18] in file.getvalue()
+    assert name[:16] in file.getvalue()

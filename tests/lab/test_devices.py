@@ -73,7 +73,7 @@ def threads(monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda count: found.update(now=count))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    monkeypatch.setattr(devices, "_allowed_cores", lambda: 6)
+    monkeypatch.setattr(devices, "count_cores", lambda: 6)
     return found
 
 
@@ -103,4 +103,4 @@ def test_the_users_own_word_on_threads_is_kept(threads, monkeypatch):
 def test_a_containers_quota_counts(monkeypatch, quota, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: quota + "\n")
-    assert devices._allowed_cores() == cores
+    assert devices.count_cores() == cores

@@ -6,10 +6,9 @@ import pytest
 from rankwise.reports.correlation import correlation_page
 from rankwise.reports.html import page_html
 from rankwise.reports.page import Picture, Table
-from rankwise.study.zoo.rank import rank_networks
+from rankwise.study.zoo import rank_networks, read_table
 from rankwise.study.zoo.scores import SCORES
-from rankwise.study.zoo.table import read_table
-from rankwise.study.zoo.words import ranking_verdict
+from rankwise.study.zoo.verdict import describe_ranking
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -45,7 +44,7 @@ def items(section, kind):
 
 
 def test_the_verdict_comes_first_and_tiles_count(page, found):
-    assert page.verdict == ranking_verdict(found)
+    assert page.verdict == describe_ranking(found)
     facts = {fact.label: (fact.value, fact.remark) for fact in page.facts}
     assert facts["Networks"] == ("12", "1 left out")
     assert facts["Families"][0] == "2"

@@ -36,7 +36,7 @@ SESSION = Session(
 def study_in(folder, text=TOML):
     path = folder / "small.toml"
     path.write_text(text, encoding="utf-8")
-    return read_study(path).placed(out=str(folder / "runs"))
+    return read_study(path).with_folders(out=str(folder / "runs"))
 
 
 def written(config, value, *, status="finished", score="accuracy", session=SESSION):
@@ -53,14 +53,14 @@ def written(config, value, *, status="finished", score="accuracy", session=SESSI
 
 def filled(study, value=lambda labels, seed: 0.6 + 0.01 * seed, *, best=0.03):
     """All runs of a study; the candidate with the `best` rate wins."""
-    for cell in study.cells:
-        for config in cell.candidates:
-            if not RunFolder(resolve(config)).path.exists():  # cells may share them
+    for point in study.points:
+        for config in point.candidates:
+            if not RunFolder(resolve(config)).path.exists():  # grid points may share them
                 written(config, 0.7 if config.lr == best else 0.5)
-        chosen = next((c for c in cell.candidates if c.lr == best), None)
-        for config in cell.trials(chosen):
-            written(config, value(cell.labels, config.seed))
-    return load_runs(study.cells[0].config.out)
+        chosen = next((c for c in point.candidates if c.lr == best), None)
+        for config in point.trials(chosen):
+            written(config, value(point.labels, config.seed))
+    return load_runs(study.points[0].config.out)
 
 
 def marked(labels, seed):

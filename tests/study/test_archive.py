@@ -9,9 +9,9 @@ import pytest
 from rankwise.lab import RunError, load_run, run_folder
 from rankwise.study import archive
 from rankwise.study.archive import pack, unpack
-from rankwise.study.findings import findings
-from rankwise.study.markdown import to_markdown
-from rankwise.study.progress import study_progress
+from rankwise.study.export import to_markdown
+from rankwise.study.progress import read_progress
+from rankwise.study.results import collect_results
 from tests.study.small_study import filled, marked, study_in, written
 
 
@@ -27,14 +27,14 @@ def test_tables_made_from_records_are_the_same(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text(pack(runs))
     again = unpack(path, tmp_path / "again")
-    assert to_markdown(findings(again, study)) == to_markdown(findings(runs, study))
+    assert to_markdown(collect_results(again, study)) == to_markdown(collect_results(runs, study))
     assert pack(again) == path.read_text()
 
 
 def test_status_budget_and_layers_come_back(tmp_path):
-    cell = study_in(tmp_path).cells[-1]
+    point = study_in(tmp_path).points[-1]
     runs = [
-        written(cell.config.with_(seed=n), 0.5, status=s) for n, s in enumerate(("diverged", None))
+        written(point.config.with_(seed=n), 0.5, status=s) for n, s in enumerate(("diverged", None))
     ]
     (runs[0].folder / "budget.json").write_text('{"seconds": 12.5}')
     path = tmp_path / "records.jsonl"
@@ -47,7 +47,7 @@ def test_status_budget_and_layers_come_back(tmp_path):
 
 
 def test_a_run_that_lost_its_last_record_does_not_come_back_as_finished(tmp_path):
-    run = written(study_in(tmp_path).cells[-1].config, 0.5)
+    run = written(study_in(tmp_path).points[-1].config, 0.5)
     lines = (run.folder / "epochs.jsonl").read_bytes().splitlines(keepends=True)
     (run.folder / "epochs.jsonl").write_bytes(b"".join(lines[:-1]))
     path = tmp_path / "records.jsonl"
@@ -70,7 +70,7 @@ def test_places_of_the_machine_are_left_out_and_figures_short(tmp_path):
 
 
 def test_a_run_that_was_started_often_on_one_machine_keeps_one_start(tmp_path):
-    run = written(study_in(tmp_path).cells[-1].config, 0.5)
+    run = written(study_in(tmp_path).points[-1].config, 0.5)
     line = (run.folder / "sessions.jsonl").read_text()
     (run.folder / "sessions.jsonl").write_text(line * 3)
     assert len(json.loads(pack([run]))["sessions"]) == 1
@@ -137,16 +137,16 @@ def test_a_study_counts_runs_from_records_as_done(tmp_path):
     study = study_in(tmp_path)
     path = tmp_path / "records.jsonl"
     path.write_text(pack(filled(study, marked)))
-    elsewhere = study.placed(out=str(tmp_path / "again"))
+    elsewhere = study.with_folders(out=str(tmp_path / "again"))
     unpack(path, tmp_path / "again")
-    progress = study_progress(elsewhere)
+    progress = read_progress(elsewhere)
     assert (progress.left, progress.done) == (0, len(path.read_text().splitlines()))
 
 
 def test_a_run_that_lost_its_weights_is_not_done(tmp_path):
     study = study_in(tmp_path)
     filled(study, marked)
-    assert study_progress(study).done == 0  # they were written without any
+    assert read_progress(study).done == 0  # they were written without any
 
 
 def test_runs_that_are_there_can_be_passed_over(tmp_path):

@@ -49,14 +49,14 @@ def test_one_entry_of_each_axis_is_combined_with_one_of_every_other(study):
         "A sentence.",
     )
     assert found.trials == 3
-    assert [tuple(cell.labels.values()) for cell in found.cells] == [
+    assert [tuple(point.labels.values()) for point in found.points] == [
         (data, task, method)
         for task in ("resnet8 width=0.5", "vgg16 batch_size=64")
         for method in ("SGD, cosine", "rmsgd")
         for data in ("digits", "cifar10")
     ]
-    assert all(list(cell.labels) == ["data", "task", "method"] for cell in found.cells)
-    assert found.cells[0].config == Config(
+    assert all(list(point.labels) == ["data", "task", "method"] for point in found.points)
+    assert found.points[0].config == Config(
         network="resnet8",
         width=0.5,
         data="digits",
@@ -68,30 +68,30 @@ def test_one_entry_of_each_axis_is_combined_with_one_of_every_other(study):
     )
 
 
-def test_a_cell_without_tuning_has_a_run_for_each_seed(study):
-    cell = study(FULL).cells[2]
-    assert cell.candidates == ()
-    assert [config.seed for config in cell.trials()] == [5, 6, 7]
-    assert cell.trials()[0] == cell.config
-    assert not any(config.validate for config in cell.trials())
+def test_a_point_without_tuning_has_a_run_for_each_seed(study):
+    point = study(FULL).points[2]
+    assert point.candidates == ()
+    assert [config.seed for config in point.trials()] == [5, 6, 7]
+    assert point.trials()[0] == point.config
+    assert not any(config.validate for config in point.trials())
 
 
-def test_a_tuned_cell_has_a_candidate_for_each_combination(study):
-    cell = study(FULL).cells[0]
-    assert cell.tuned == ("lr", "momentum")
-    assert [(c.lr, c.momentum) for c in cell.candidates] == [
+def test_a_tuned_point_has_a_candidate_for_each_combination(study):
+    point = study(FULL).points[0]
+    assert point.tuned == ("lr", "momentum")
+    assert [(c.lr, c.momentum) for c in point.candidates] == [
         (0.3, 0.0),
         (0.3, 0.9),
         (0.1, 0.0),
         (0.1, 0.9),
     ]
-    assert all(config.validate and config.seed == 5 for config in cell.candidates)
+    assert all(config.validate and config.seed == 5 for config in point.candidates)
 
 
-def test_the_trials_of_a_tuned_cell_follow_from_what_is_chosen(study):
-    cell = study(FULL).cells[0]
-    assert cell.trials() == ()
-    trials = cell.trials(cell.candidates[1])
+def test_the_trials_of_a_tuned_point_follow_from_what_is_chosen(study):
+    point = study(FULL).points[0]
+    assert point.trials() == ()
+    trials = point.trials(point.candidates[1])
     assert [(c.lr, c.momentum, c.seed, c.validate) for c in trials] == [
         (0.3, 0.9, seed, False) for seed in (5, 6, 7)
     ]
@@ -99,11 +99,11 @@ def test_the_trials_of_a_tuned_cell_follow_from_what_is_chosen(study):
 
 def test_a_list_in_an_entry_stands_for_several_entries(study):
     found = study('[[net]]\nlabel = "small"\nnetwork = "resnet8"\nwidth = [0.25, 0.5]\n')
-    assert [cell.labels for cell in found.cells] == [
+    assert [point.labels for point in found.points] == [
         {"net": "small width=0.25"},
         {"net": "small width=0.5"},
     ]
-    assert [cell.config.width for cell in found.cells] == [0.25, 0.5]
+    assert [point.config.width for point in found.points] == [0.25, 0.5]
 
 
 def test_an_entry_has_the_last_word_on_an_option(study):
@@ -119,7 +119,7 @@ def test_an_entry_has_the_last_word_on_an_option(study):
     optimizer = "adam"
     momentum = 0.8
     """
-    sgd, *adams = study(text).cells
+    sgd, *adams = study(text).points
     assert (sgd.config.lr, sgd.tuned, len(sgd.candidates)) == (0.5, ("momentum",), 2)
     assert [(c.config.lr, c.tuned, c.config.momentum) for c in adams] == [
         (0.1, (), 0.8),
@@ -128,27 +128,27 @@ def test_an_entry_has_the_last_word_on_an_option(study):
     assert sgd.labels == {"lr": "lr=0.5", "method": "sgd lr=0.5"}
 
 
-def test_options_alone_are_a_study_of_one_cell(study):
+def test_options_alone_are_a_study_of_one_point(study):
     found = study("[options]\nepochs = 1\n")
-    assert [cell.labels for cell in found.cells] == [{}]
+    assert [point.labels for point in found.points] == [{}]
     assert (found.title, found.trials) == ("grid", 1)
 
 
-def test_cells_may_share_candidates(study):
+def test_points_may_share_candidates(study):
     text = '[[m]]\nlabel = "a"\ntune = { lr = [1, 2] }\n[[m]]\nlabel = "b"\ntune = { lr = [2, 3] }'
-    first, second = study("[options]\ntrain_size = 1000\n" + text).cells
+    first, second = study("[options]\ntrain_size = 1000\n" + text).points
     assert first.candidates[1] == second.candidates[0]
 
 
 def test_where_runs_and_data_are_changes_no_run(study):
     found = study(FULL)
-    placed = found.placed(out="elsewhere", data_root="there")
-    configs = [config for cell in placed.cells for config in (cell.config, *cell.candidates)]
+    placed = found.with_folders(out="elsewhere", data_root="there")
+    configs = [config for point in placed.points for config in (point.config, *point.candidates)]
     assert {(config.out, config.data_root) for config in configs} == {("elsewhere", "there")}
-    assert [resolve(cell.config).name for cell in placed.cells] == [
-        resolve(cell.config).name for cell in found.cells
+    assert [resolve(point.config).name for point in placed.points] == [
+        resolve(point.config).name for point in found.points
     ]
-    assert found.placed() == found
+    assert found.with_folders() == found
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_where_runs_and_data_are_changes_no_run(study):
         ("trials = true\n[options]\nepochs = 1", "trials should be int, got True"),
         ("title = 3\n[options]\nepochs = 1", "title should be str, got 3"),
         ("options = 3", "options should be a table, got 3"),
-        ("epochs = 3", "'epochs' is no axis.* belongs in .options."),
-        ("trails = 3", "'trails' is no axis.* Did you mean trials"),
+        ("epochs = 3", "'epochs' to be an axis.* belongs in .options."),
+        ("trails = 3", "'trails' to be an axis.* Did you mean trials"),
         ("task = []", "the axis 'task' is empty"),
-        ("[task]\nepochs = 1", "'task' is no axis"),
+        ("[task]\nepochs = 1", "'task' to be an axis"),
         ("[options]\noptimiser = 'sgd'", r"\[options\]: there is no option 'optimiser'. Did you"),
         ("[options]\nlabel = 'all'", r"\[options\] has no label"),
         ("[options]\nlr = 'fast'", r"\[options\]: lr should be float, got 'fast'"),
@@ -187,7 +187,7 @@ def test_where_runs_and_data_are_changes_no_run(study):
         ("[[m]]\ntune = { lr = 0.1 }", "tune lr should be a list, got 0.1"),
         ("[[m]]\ntune = { lr = [] }", "tune: lr is an empty list"),
         ("[[m]]\ntune = { lrr = [1] }", "tune: there is no option 'lrr'"),
-        ("[[m]]\ntune = { seed = [1, 2] }", "seed can't be tuned: it is no setting"),
+        ("[[m]]\ntune = { seed = [1, 2] }", "seed can't be tuned: it is not a tunable"),
         ("[[m]]\ntune = { out = ['a', 'b'] }", "out can't be tuned"),
         ("[[m]]\nlr = 1\ntune = { lr = [1] }", "lr can't be tuned: it has a value here already"),
         (
@@ -222,7 +222,7 @@ tune = { lr = [0.3, 0.1] }
 
 
 def test_candidates_have_the_options_of_tuning_and_trials_their_own(study):
-    digits, cifar = study(TUNED_ELSEWHERE).cells
+    digits, cifar = study(TUNED_ELSEWHERE).points
     assert digits.candidates == cifar.candidates
     assert {(c.data, c.epochs, c.validate) for c in cifar.candidates} == {("digits", 2, True)}
     assert {(c.data, c.epochs, c.lr) for c in cifar.trials(cifar.candidates[0])} == {
@@ -246,9 +246,9 @@ def test_what_tuning_can_not_have_is_refused(study, line, told):
         study(text)
 
 
-def test_cells_that_differ_by_their_seed_alone_are_refused(study):
+def test_points_that_differ_by_their_seed_alone_are_refused(study):
     text = "[[m]]\nlr = 0.1\n[[m]]\nlr = 0.1\nseed = 10\n"
-    with pytest.raises(ConfigError, match="share a run, or would but for their seeds"):
+    with pytest.raises(ConfigError, match="share a run, or differ by their seeds only"):
         study(text)
 
 

@@ -1,4 +1,4 @@
-"""A crew of processes trains all runs, and the loss of a process changes no bit of them."""
+"""A runner of processes trains all runs, and the loss of a process changes no bit of them."""
 
 import json
 import multiprocessing
@@ -18,11 +18,10 @@ pytest.importorskip("sklearn")
 from rankwise.lab import Config, ConfigError, StoppedError, load_run, load_runs
 from rankwise.lab.defaults import resolve
 from rankwise.lab.run_folder import RunFolder, load_state
-from rankwise.study.events import Began, Ended, Failed
+from rankwise.study import local
 from rankwise.study.grid import read_study
-from rankwise.study.local import LocalCrew
-from rankwise.study.run import run_study
-from rankwise.study.worker import Refused, _trained
+from rankwise.study.local import LocalRunner
+from rankwise.study.runner import RunEnded, RunFailed, RunStarted, run_study
 from tests.lab.processes import wait_for
 from tests.lab.small import TINY, bits, trained
 
@@ -47,51 +46,57 @@ def child():
 
 def test_all_runs_are_trained_and_each_is_told_of(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("rankwise.study.local._allowed_cores", lambda: 2)
+    monkeypatch.setattr("rankwise.study.local.count_cores", lambda: 2)
     runs = [tiny(tmp_path, seed=seed) for seed in range(4)]
-    events = list(LocalCrew(jobs=2).work(runs))
+    events = list(LocalRunner(jobs=2).train(runs))
     names = {config.name for config in runs}
-    for kind in (Began, Ended):
+    for kind in (RunStarted, RunEnded):
         assert {event.name for event in events if isinstance(event, kind)} == names
     assert len(events) == 8
-    assert {event.worker for event in events if isinstance(event, Began)} == {
+    assert {event.worker for event in events if isinstance(event, RunStarted)} == {
         "process 1",
         "process 2",
     }
-    ends = [event for event in events if isinstance(event, Ended)]
+    ends = [event for event in events if isinstance(event, RunEnded)]
     assert all(event.status == "finished" and event.seconds > 0 for event in ends)
     assert {run.config.name for run in load_runs(tmp_path)} == names
-    assert {run.sessions()[0].hardware["threads"] for run in load_runs(tmp_path)} == {1}
+    assert {run.sessions()[0].hardware.threads for run in load_runs(tmp_path)} == {1}
     assert "OMP_NUM_THREADS" not in os.environ
     assert multiprocessing.active_children() == []
 
 
 def test_a_killed_worker_is_replaced_and_its_run_ends_with_the_same_bits(tmp_path):
     killed, whole = (tiny(tmp_path / out, epochs=30) for out in ("killed", "whole"))
-    with closing(LocalCrew(jobs=1).work([killed, whole])) as crew:
-        assert next(crew) == Began(killed.name, "process 1", 1)
+    with closing(LocalRunner(jobs=1).train([killed, whole])) as runner:
+        assert next(runner) == RunStarted(killed.name, "process 1", 1)
         wait_for(lambda: any(folder(killed).glob("state-*.json")))
         os.kill(child().pid, signal.SIGKILL)
-        events = list(crew)
-    assert events[0] == Began(killed.name, "process 1", 2)
-    assert [event.status for event in events if isinstance(event, Ended)] == ["finished"] * 2
+        events = list(runner)
+    assert events[0] == RunStarted(killed.name, "process 1", 2)
+    assert [event.status for event in events if isinstance(event, RunEnded)] == ["finished"] * 2
     first, second = load_run(folder(killed)).sessions()
-    assert (first["epoch"], second["epoch"] > 0) == (0, True)
+    assert (first.epoch, second.epoch > 0) == (0, True)
     assert bits(load_run(folder(killed))) == bits(load_run(folder(whole)))
 
 
 def test_a_run_whose_workers_are_always_lost_is_given_up_and_the_others_go_on(tmp_path):
     doomed, other = tiny(tmp_path, **LONG), tiny(tmp_path, seed=1)
     found = []
-    with closing(LocalCrew(jobs=1, retries=1).work([doomed, other])) as crew:
-        for event in crew:
+    with closing(LocalRunner(jobs=1, retries=1).train([doomed, other])) as runner:
+        for event in runner:
             found.append(event)
-            if isinstance(event, Began) and event.name == doomed.name:
+            if isinstance(event, RunStarted) and event.name == doomed.name:
                 os.kill(child().pid, signal.SIGKILL)
-    assert [type(event) for event in found] == [Began, Began, Failed, Began, Ended]
+    assert [type(event) for event in found] == [
+        RunStarted,
+        RunStarted,
+        RunFailed,
+        RunStarted,
+        RunEnded,
+    ]
     assert found[1].attempt == found[2].attempts == 2
     assert found[2].name == doomed.name
-    assert "2 times, at last by a signal (Killed)" in found[2].error
+    assert "2 times, the last time by a signal (Killed)" in found[2].error
     assert found[4].name == other.name
 
 
@@ -101,13 +106,13 @@ def test_runs_that_raise_fail_at_once_with_their_reason(tmp_path):
     good = tiny(tmp_path, seed=1, lr=1e20)
     ends = [
         event
-        for event in LocalCrew(jobs=1).work([lost, wrong, good])
-        if not isinstance(event, Began)
+        for event in LocalRunner(jobs=1).train([lost, wrong, good])
+        if not isinstance(event, RunStarted)
     ]
     assert [(event.name, type(event)) for event in ends] == [
-        (lost.name, Failed),
-        (wrong.name, Failed),
-        (good.name, Ended),
+        (lost.name, RunFailed),
+        (wrong.name, RunFailed),
+        (good.name, RunEnded),
     ]
     assert "cifar10" in ends[0].error
     assert "Expected lr to be above 0" in ends[1].error
@@ -119,10 +124,9 @@ def test_a_bug_in_a_run_fails_it_and_says_where(monkeypatch, tmp_path):
     def broken(config):
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("rankwise.study.worker.train", broken)
-    answer = _trained(tiny(tmp_path), None)
-    assert isinstance(answer, Refused)
-    assert answer.sentence.startswith("ZeroDivisionError: by nothing (test_local.py, line ")
+    monkeypatch.setattr(local, "train", broken)
+    answer = local._train_run(tiny(tmp_path), None)
+    assert answer.error.startswith("ZeroDivisionError: by nothing (test_local.py, line ")
 
 
 def test_what_a_run_warns_of_is_repeated_with_its_name(tmp_path):
@@ -131,7 +135,7 @@ def test_what_a_run_warns_of_is_repeated_with_its_name(tmp_path):
     max(run.folder.glob("state-*.pt")).write_bytes(b"nothing")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        list(LocalCrew(jobs=1).work([run.config]))
+        list(LocalRunner(jobs=1).train([run.config]))
     texts = [str(warning.message) for warning in caught]
     assert any(text.startswith(f"{run.folder.name}: ") and "is broken" in text for text in texts)
 
@@ -141,8 +145,8 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     path = tmp_path / "grid.toml"
     options = "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**TINY, **LONG}.items())
     path.write_text(f"[options]\n{options}", encoding="utf-8")
-    study = read_study(path).placed(out=str(tmp_path / "runs"))
-    run = folder(resolve(study.cells[0].config))
+    study = read_study(path).with_folders(out=str(tmp_path / "runs"))
+    run = folder(resolve(study.points[0].config))
 
     def stop():
         wait_for((run / "sessions.jsonl").exists)
@@ -151,7 +155,7 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     thread = threading.Thread(target=stop)
     thread.start()
     with pytest.raises(StoppedError) as caught:
-        run_study(study, LocalCrew(jobs=1))
+        run_study(study, LocalRunner(jobs=1))
     thread.join()
     assert caught.value.signal == number
     assert multiprocessing.active_children() == []
@@ -159,18 +163,18 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     assert state["epoch"] < 400
     assert (state["epoch"], state["batch"]) > (0, 0)
     # Where it was stopped is where it goes on.
-    with closing(LocalCrew(jobs=1).work([resolve(study.cells[0].config)])) as crew:
-        next(crew)
+    with closing(LocalRunner(jobs=1).train([resolve(study.points[0].config)])) as runner:
+        next(runner)
         wait_for(lambda: len(load_run(run).sessions()) == 2)
-    assert load_run(run).sessions()[1]["epoch"] == state["epoch"]
+    assert load_run(run).sessions()[1].epoch == state["epoch"]
     assert multiprocessing.active_children() == []
 
 
 def test_a_worker_with_nothing_left_to_do_ends_by_itself(tmp_path):
-    crew = LocalCrew(jobs=1).work([tiny(tmp_path)])
-    next(crew)
+    runner = LocalRunner(jobs=1).train([tiny(tmp_path)])
+    next(runner)
     worker = child()
-    assert [type(event) for event in crew] == [Ended]
+    assert [type(event) for event in runner] == [RunEnded]
     # By a signal it would be -15, and what its libraries hold would be warned of as leaked.
     assert worker.exitcode == 0
 
@@ -180,8 +184,8 @@ def test_a_supervisor_that_is_killed_leaves_no_worker_behind(tmp_path):
     code = (
         "import multiprocessing, sys\n"
         "from rankwise.lab import Config\n"
-        "from rankwise.study.local import LocalCrew\n"
-        "for event in LocalCrew(jobs=1).work([Config(**eval(sys.argv[1]))]):\n"
+        "from rankwise.study.local import LocalRunner\n"
+        "for event in LocalRunner(jobs=1).train([Config(**eval(sys.argv[1]))]):\n"
         "    print(multiprocessing.active_children()[0].pid, flush=True)\n"
     )
     options = {**TINY, **LONG, "out": str(tmp_path)}
@@ -205,21 +209,21 @@ def _is_alive(pid):
 
 
 @pytest.mark.parametrize("options", [{"jobs": 0}, {"jobs": -1}, {"retries": -1}], ids=str)
-def test_a_crew_of_nobody_is_refused(options):
+def test_a_runner_of_nobody_is_refused(options):
     with pytest.raises(ConfigError, match="or more, got"):
-        LocalCrew(**options)
+        LocalRunner(**options)
 
 
 def test_by_default_there_is_a_job_for_each_core(monkeypatch):
-    monkeypatch.setattr("rankwise.study.local._allowed_cores", lambda: 5)
+    monkeypatch.setattr("rankwise.study.local.count_cores", lambda: 5)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert LocalCrew().jobs == 5
+    assert LocalRunner().jobs == 5
 
 
 def test_with_cuda_there_is_a_job_for_each_device_which_sees_no_other(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    crew = LocalCrew()
-    assert crew.jobs == 2
-    seen = [crew._environment(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
+    runner = LocalRunner()
+    assert runner.jobs == 2
+    seen = [runner._environment(number)["CUDA_VISIBLE_DEVICES"] for number in range(3)]
     assert seen == ["3", "5", "3"]

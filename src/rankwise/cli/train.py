@@ -127,8 +127,8 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
         raise typer.Exit(128 + stopped.signal) from None
     if _is_first():
         console = make_console()
-        print_text(console, study.layer_table(runs[-1]))
-        print_text(console, study.comparison_table(study.compare(runs)))
+        print_text(console, study.format_layers(runs[-1]))
+        print_text(console, study.format_trials(study.group_trials(runs)))
 
 
 def _is_first() -> bool:

@@ -101,7 +101,7 @@ def set_threads(fabric: Fabric) -> int:
     """
     if "OMP_NUM_THREADS" not in os.environ:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", str(fabric.world_size)))
-        torch.set_num_threads(max(1, min(_first_threads(), _allowed_cores()) // here))
+        torch.set_num_threads(max(1, min(_first_threads(), count_cores()) // here))
     return torch.get_num_threads()
 
 
@@ -127,7 +127,8 @@ def keep_memory(fabric: Fabric) -> None:
         mallopt(_TRIM_THRESHOLD, -1)  # whose top is never given back
 
 
-def _allowed_cores() -> int:
+def count_cores() -> int:
+    """Return how many cores this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()

@@ -18,11 +18,16 @@ from rankwise.reports.page import (
     Words,
     number_cell,
 )
-from rankwise.study.correlation import Correlation
-from rankwise.study.zoo.networks import LeftOut
-from rankwise.study.zoo.ranking import Family, Ranked, Ranking
+from rankwise.study.stats import Correlation
+from rankwise.study.zoo.networks import SkippedNetwork
+from rankwise.study.zoo.ranking import Family, Ranking, ScoreCorrelation
 from rankwise.study.zoo.scores import PROPOSED, SCORES
-from rankwise.study.zoo.words import LEVEL, p_text, ranking_verdict, why_words
+from rankwise.study.zoo.verdict import (
+    count_significant,
+    describe_layers,
+    describe_ranking,
+    format_p,
+)
 
 __all__ = ["correlation_page"]
 
@@ -50,9 +55,9 @@ def correlation_page(found: Ranking, *, title: str = "What ranks these networks?
     sections = [_family(family, number) for number, family in enumerate(found.families)]
     return Page(
         title=title,
-        verdict=tuple(map(sanitize, ranking_verdict(found))),
+        verdict=tuple(map(sanitize, describe_ranking(found))),
         facts=tuple(_facts(found)),
-        sections=(*sections, *_left_out(found.left_out), _method(found)),
+        sections=(*sections, *_left_out(found.skipped), _method(found)),
         source=sanitize(found.zoo.source),
     )
 
@@ -60,12 +65,11 @@ def correlation_page(found: Ranking, *, title: str = "What ranks these networks?
 def _facts(found: Ranking) -> Iterator[Fact]:
     members = [member for family in found.families for member in family.members]
     groups = {(member.network.family, member.network.group) for member in members}
-    lost = f"{len(found.left_out)} left out" if found.left_out else "none left out"
+    lost = f"{len(found.skipped)} left out" if found.skipped else "none left out"
     yield Fact("Networks", str(len(members)), lost)
     yield Fact("Families", str(len(found.families)))
     yield Fact("Independent groups", str(len(groups)))
-    every = [ranked for family in found.families for ranked in (*family.accuracy, *family.gap)]
-    sure = sum(ranked.adjusted is not None and ranked.adjusted <= LEVEL for ranked in every)
+    sure = count_significant(found)
     yield Fact(
         "Beyond chance", f"{sure} of {format_count(found.tests, 'test')}", "adjusted p of .05"
     )
@@ -88,7 +92,7 @@ def _family(family: Family, number: int) -> Section:
         tables.append(_scores("Scores against generalisation gap", family.gap))
     if family.layers:
         tables.append(_layers(family))
-    words = Words((sanitize(why_words(family)),))
+    words = Words((sanitize(describe_layers(family)),))
     pictures = _pictures(family, rows, number)
     return Section(sanitize(family.name), (words, *pictures, *tables))
 
@@ -125,7 +129,7 @@ def _interval(found: Correlation) -> str:
     return "–" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
 
 
-def _scores(caption: str, ranked: Sequence[Ranked]) -> Table:
+def _scores(caption: str, ranked: Sequence[ScoreCorrelation]) -> Table:
     strongest = _strongest(ranked)
     return Table(
         f"{caption}. Green: the SROCC furthest from 0.",
@@ -160,12 +164,12 @@ def _layers(family: Family) -> Table:
     )
 
 
-def _strongest(ranked: Sequence[Ranked]) -> Ranked | None:
+def _strongest(ranked: Sequence[ScoreCorrelation]) -> ScoreCorrelation | None:
     known = [one for one in ranked if one.srocc.value is not None]
     return max(known, key=lambda one: abs(one.srocc.value or 0.0), default=None)
 
 
-def _cells(one: Ranked, *, best: bool) -> tuple[Cell, ...]:
+def _cells(one: ScoreCorrelation, *, best: bool) -> tuple[Cell, ...]:
     value = one.srocc.value
     ranks = NOTHING if value is None else Cell(f"{value:.2f}", value, "best" if best else "")
     return (
@@ -175,12 +179,12 @@ def _cells(one: Ranked, *, best: bool) -> tuple[Cell, ...]:
         Cell(_interval(one.srocc), value=one.srocc.low, tone="dim"),
         number_cell(one.krocc.value, ".2f"),
         number_cell(one.plcc.value, ".2f"),
-        Cell(p_text(one.p), value=one.p),
-        Cell(p_text(one.adjusted), value=one.adjusted),
+        Cell(format_p(one.p), value=one.p),
+        Cell(format_p(one.adjusted), value=one.adjusted),
     )
 
 
-def _left_out(left_out: Sequence[LeftOut]) -> Iterator[Section]:
+def _left_out(left_out: Sequence[SkippedNetwork]) -> Iterator[Section]:
     if left_out:
         rows = tuple((Cell(sanitize(o.name)), Cell(sanitize(o.reason))) for o in left_out)
         table = Table("Networks that take no part, and why.", ("network", "why"), rows, numeric=())

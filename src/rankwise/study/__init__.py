@@ -1,36 +1,73 @@
-"""Studies: a grid of runs, trained on all cores or on a cluster, and what came out of it."""
+"""Studies: a grid of runs, trained on all cores or on a cluster, and its results.
 
-from rankwise.study.archive import pack, unpack
-from rankwise.study.cluster import RayCrew
-from rankwise.study.compare import Comparison, compare, comparison_table, layer_table
-from rankwise.study.exchange import to_csv, to_json
-from rankwise.study.findings import Findings, findings
-from rankwise.study.grid import Study, read_study
-from rankwise.study.latex import to_latex
-from rankwise.study.local import LocalCrew
-from rankwise.study.markdown import to_markdown
-from rankwise.study.progress import StudyProgress, study_progress
-from rankwise.study.run import StudyOutcome, run_study
+Names are imported when they are first used, so that a table does not wait for what training needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rankwise.study.archive import pack, unpack
+    from rankwise.study.export import to_csv, to_json, to_latex, to_markdown
+    from rankwise.study.grid import GridPoint, Study, read_study
+    from rankwise.study.local import LocalRunner
+    from rankwise.study.progress import StudyProgress, read_progress
+    from rankwise.study.ray_cluster import RayRunner
+    from rankwise.study.results import StudyResults, collect_results
+    from rankwise.study.runner import StudyOutcome, run_study
+    from rankwise.study.summary import format_layers, format_trials
+    from rankwise.study.table import StudyTable, Trials, build_table, group_trials
 
 __all__ = [
-    "Comparison",
-    "Findings",
-    "LocalCrew",
-    "RayCrew",
+    "GridPoint",
+    "LocalRunner",
+    "RayRunner",
     "Study",
     "StudyOutcome",
     "StudyProgress",
-    "compare",
-    "comparison_table",
-    "findings",
-    "layer_table",
+    "StudyResults",
+    "StudyTable",
+    "Trials",
+    "build_table",
+    "collect_results",
+    "format_layers",
+    "format_trials",
+    "group_trials",
     "pack",
+    "read_progress",
     "read_study",
     "run_study",
-    "study_progress",
     "to_csv",
     "to_json",
     "to_latex",
     "to_markdown",
     "unpack",
 ]
+
+_MODULES = {
+    "archive": ("pack", "unpack"),
+    "export": ("to_csv", "to_json", "to_latex", "to_markdown"),
+    "grid": ("GridPoint", "Study", "read_study"),
+    "local": ("LocalRunner",),
+    "progress": ("StudyProgress", "read_progress"),
+    "ray_cluster": ("RayRunner",),
+    "results": ("StudyResults", "collect_results"),
+    "runner": ("StudyOutcome", "run_study"),
+    "summary": ("format_layers", "format_trials"),
+    "table": ("StudyTable", "Trials", "build_table", "group_trials"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,24 +1,25 @@
-"""A TOML file → a study: every combination of networks, data, optimizers or anything else.
+"""A TOML file → a study: every combination of networks, data, optimizers or any other option.
 
 title = "Optimizers on digits"
 trials = 3                          # seeds 0, 1, 2
 [options]                           # of every run; a list means each of its values
 epochs = 15
 data = ["cifar10", "cifar100"]
-[[method]]                          # an axis: one entry of each axis makes a cell
+[[method]]                          # an axis: one entry of each axis makes a grid point
 label = "SGD, cosine"
 optimizer = "sgd"
 schedule = "cosine"
-tune = { lr = [0.03, 0.1, 0.3] }    # the best of these on held-out training images
-[tuning]                            # what runs that choose have instead; may be left out
+tune = { lr = [0.03, 0.1, 0.3] }    # choose the best of these on held-out training images
+[tuning]                            # options of the tuning runs, instead of the trials' (optional)
 data = "cifar10"
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,31 +32,26 @@ from rankwise.lab.defaults import kind_of, resolve
 from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.tasks.gan import GAN_NETWORKS
-from rankwise.study.columns import trials_name
-from rankwise.study.entries import (
-    UNTUNED,
-    WORDS,
-    Entry,
-    Options,
-    axis_entries,
-    check_count,
-    entry_of,
-    layered,
-    shown,
-)
 
-__all__ = ["Cell", "Study", "read_study"]
+__all__ = ["GridPoint", "Study", "read_study"]
+
+_KEYS = ("title", "about", "trials", "options", "tuning")  # every other key is an axis
+_SELF_EXPLANATORY = ("network", "data", "optimizer", "schedule")  # values need no option's name
+_NOT_TUNABLE = {"seed", "validate", *(f.name for f in fields(Config) if f.metadata["where"])}
+_MAX_RUNS = 10_000  # more are a mistake in the file
+
+Options = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One combination: a setting that is run once for each seed.
+class GridPoint:
+    """One combination of options, trained once for each seed.
 
     Attributes:
         config: The options as given, with the first seed.
-        labels: What the cell is called on each axis.
-        seeds: One a trial.
-        tuned: The options whose values are to be found by validation.
+        labels: Its name on each axis.
+        seeds: One for each trial.
+        tuned: The options whose values are chosen by validation.
         candidates: A run for each of those values, scored on held-out training images.
     """
 
@@ -65,16 +61,21 @@ class Cell:
     tuned: tuple[str, ...] = ()
     candidates: tuple[Config, ...] = ()
 
-    def trials(self, chosen: Config | None = None) -> tuple[Config, ...]:
-        """The cell's runs, one a seed; none as long as it is tuned and nothing was chosen.
+    @property
+    def name(self) -> str:
+        """All labels in a line."""
+        return ", ".join(self.labels.values()) or "all runs"
+
+    def trials(self, best: Config | None = None) -> tuple[Config, ...]:
+        """Return the runs, one for each seed; none while tuning is not over.
 
         Args:
-            chosen: The best of the candidates, where there are any.
+            best: The best of the candidates, where there are any.
         """
-        if self.candidates and chosen is None:
+        if self.candidates and best is None:
             return ()
-        found = {name: getattr(chosen, name) for name in self.tuned}
-        return tuple(self.config.with_(**found, seed=seed) for seed in self.seeds)
+        values = {name: getattr(best, name) for name in self.tuned}
+        return tuple(self.config.with_(**values, seed=seed) for seed in self.seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +83,17 @@ class Study:
     """A grid of runs.
 
     Attributes:
-        name: The file's, without its ending.
+        name: The file's name without its ending.
         title: A line.
         about: A sentence or two; may be empty.
         path: The file.
-        trials: How many seeds each cell has.
-        cells: All combinations, in the file's order.
+        trials: How many seeds each grid point has.
+        points: All combinations, in the file's order.
 
     Example:
-        >>> from rankwise.study.grid import read_study
+        >>> from rankwise.study import read_study
         >>> study = read_study("studies/cpu/table_1a.toml")  # doctest: +SKIP
-        >>> study.cells[0].labels  # doctest: +SKIP
+        >>> study.points[0].labels  # doctest: +SKIP
         {'data': 'cifar10', 'method': 'SGD, cosine'}
     """
 
@@ -101,62 +102,60 @@ class Study:
     about: str
     path: Path
     trials: int
-    cells: tuple[Cell, ...]
+    points: tuple[GridPoint, ...]
 
-    def placed(self, *, out: str | None = None, data_root: str | None = None) -> Study:
-        """The same study with its runs and data elsewhere; None leaves a place as it is."""
+    def with_folders(self, *, out: str | None = None, data_root: str | None = None) -> Study:
+        """Return the study with other folders for runs and data; None keeps a folder."""
         given = {"out": out, "data_root": data_root}
-        where = {name: value for name, value in given.items() if value is not None}
-        cells = (
+        folders = {name: value for name, value in given.items() if value is not None}
+        points = (
             replace(
-                cell,
-                config=cell.config.with_(**where),
-                candidates=tuple(config.with_(**where) for config in cell.candidates),
+                point,
+                config=point.config.with_(**folders),
+                candidates=tuple(config.with_(**folders) for config in point.candidates),
             )
-            for cell in self.cells
+            for point in self.points
         )
-        return replace(self, cells=tuple(cells))
+        return replace(self, points=tuple(points))
 
 
 def read_study(path: Path | str) -> Study:
-    """Read a study; every run's options are checked.
+    """Read a study and check the options of every run.
 
     Args:
         path: A TOML file.
 
     Raises:
-        ConfigError: If the file is not as above; it names the file and the key.
+        ConfigError: If the file is not as above; the message names the file and the key.
 
     Example:
-        >>> from rankwise.study.grid import read_study
+        >>> from rankwise.study import read_study
         >>> read_study("studies/cpu/table_1a.toml").trials  # doctest: +SKIP
         3
     """
     path = Path(path)
     content = read_toml(path)
-    trials = _word(content, "trials", 1, path)
+    trials = _read_key(content, "trials", 1, path)
     if trials < 1:
         raise ConfigError(f"{path}: expected trials of 1 or more, got {trials}.")
-    axes = {
-        key: axis_entries(value, key, path) for key, value in content.items() if key not in WORDS
-    }
-    options = _word(content, "options", {}, path)
+    axes = {key: _read_axis(value, key, path) for key, value in content.items() if key not in _KEYS}
+    options = _read_key(content, "options", {}, path)
     if not options and not axes:
         raise ConfigError(f"{path} asks for no runs: expected [options], or axes as [[method]].")
-    common = entry_of(options, f"{path}: [options]")
+    common = _read_entry(options, f"{path}: [options]")
     if common.label is not None:
         raise ConfigError(f"{path}: [options] has no label; give it to the entries of an axis.")
     both = next((key for key in axes if key in common.listed), None)
     if both is not None:
         raise ConfigError(f"{path}: {both!r} is an axis and a list in [options]. Rename the axis.")
-    instead = _tuning(_word(content, "tuning", {}, path), f"{path}: [tuning]")
-    cells = tuple(_cells(common, axes, _Trying(trials, instead), path))
-    _check_runs(cells, path)
-    title = _word(content, "title", path.stem, path)
-    return Study(path.stem, title, _word(content, "about", "", path), path, trials, cells)
+    tuning = _read_tuning(_read_key(content, "tuning", {}, path), f"{path}: [tuning]")
+    points = tuple(_expand_grid(common, axes, _Repeats(trials, tuning), path))
+    _check_runs(points, path)
+    title = _read_key(content, "title", path.stem, path)
+    return Study(path.stem, title, _read_key(content, "about", "", path), path, trials, points)
 
 
-def _word(content: Mapping[str, Any], key: str, default: Any, path: Path) -> Any:  # noqa: ANN401
+def _read_key(content: Mapping[str, Any], key: str, default: Any, path: Path) -> Any:  # noqa: ANN401
     value = content.get(key, default)
     if type(value) is not type(default):
         kind = "a table" if default == {} else type(default).__name__
@@ -164,67 +163,197 @@ def _word(content: Mapping[str, Any], key: str, default: Any, path: Path) -> Any
     return value
 
 
-class _Trying(NamedTuple):
-    """How often a cell is run, and what its candidates have instead of its own options."""
+class _Entry(NamedTuple):
+    """The options of a table in the file: single values, lists to combine, lists to choose from."""
+
+    label: str | None
+    fixed: Options
+    listed: dict[str, list[object]]
+    tune: dict[str, list[object]]
+
+
+class _Repeats(NamedTuple):
+    """How many trials a grid point has, and the options of its tuning runs."""
 
     trials: int
-    instead: Options
+    tuning: Options
 
 
-def _tuning(table: Mapping[str, Any], source: str) -> Options:
-    found = entry_of(table, source)
-    if found.label is not None or found.listed or found.tune:
+def _read_entry(table: Mapping[str, Any], source: str) -> _Entry:
+    """Read a table; its options are checked one by one."""
+    given = {key.replace("-", "_"): value for key, value in table.items()}
+    if len(given) < len(table):
+        raise ConfigError(f"{source}: an option is given twice, with - and with _.")
+    label, tune = given.pop("label", None), given.pop("tune", {})
+    if label is not None and (not isinstance(label, str) or not label.strip()):
+        raise ConfigError(f"{source}: label should be a name, got {label!r}.")
+    if not isinstance(tune, dict):
+        raise ConfigError(f"{source}: tune should be as {{ lr = [0.1, 0.3] }}, got {tune!r}.")
+    tune = {key.replace("-", "_"): value for key, value in tune.items()}
+    for key, values in tune.items():
+        if key in given or key in _NOT_TUNABLE:
+            why = "it has a value here already" if key in given else "it is not a tunable option"
+            raise ConfigError(f"{source}: {key} can't be tuned: {why}.")
+        if not isinstance(values, list):
+            raise ConfigError(f"{source}: tune {key} should be a list, got {values!r}.")
+    listed = {key: value for key, value in given.items() if isinstance(value, list)}
+    fixed = {key: [value] for key, value in given.items() if key not in listed}
+    if "seed" in listed:
+        raise ConfigError(f"{source}: seed should be int, the first trial's; `trials` makes more.")
+    return _Entry(
+        label,
+        {key: value[0] for key, value in _check_values(fixed, source).items()},
+        _check_values(listed, source),
+        _check_values(tune, f"{source}: tune"),
+    )
+
+
+def _check_values(lists: Mapping[str, list[object]], source: str) -> dict[str, list[object]]:
+    """Return the values as a configuration holds them (1 becomes 1.0 for a rate)."""
+    for key, values in lists.items():
+        if not values:
+            raise ConfigError(f"{source}: {key} is an empty list; expected a value or more.")
+    return {
+        key: [getattr(from_mapping({key: value}, source), key) for value in values]
+        for key, values in lists.items()
+    }
+
+
+def _read_axis(tables: object, key: str, path: Path) -> list[_Entry]:
+    """Read the entries of an axis; one with lists becomes several."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        near = get_close_matches(key, _KEYS, 1)
+        hint = f"Did you mean {near[0]}?" if near else "An option of all runs belongs in [options]."
+        raise ConfigError(f"{path}: expected {key!r} to be an axis of [[{key}]] tables. {hint}")
+    if not tables:
+        raise ConfigError(f"{path}: the axis {key!r} is empty; expected a table or more.")
+    entries: list[_Entry] = []
+    for number, table in enumerate(tables, 1):
+        entries += _expand_lists(_read_entry(table, f"{path}: [[{key}]] no. {number}"), path)
+    labels = [entry.label for entry in entries]
+    duplicate = next((label for label in labels if labels.count(label) > 1), None)
+    if duplicate is not None:
+        raise ConfigError(
+            f"{path}: two entries of [[{key}]] are called {duplicate!r}. Give each its own label."
+        )
+    return entries
+
+
+def _expand_lists(entry: _Entry, path: Path) -> Iterator[_Entry]:
+    _check_count(math.prod(map(len, entry.listed.values())), path)
+    for values in product(*entry.listed.values()):
+        chosen = dict(zip(entry.listed, values, strict=True))
+        # A common label is followed by the options in which the entries differ.
+        named = chosen if entry.label is not None else {**entry.fixed, **chosen}
+        words = [entry.label] if entry.label is not None else []
+        words += [_label_option(key, value) for key, value in named.items()]
+        yield _Entry(" ".join(words) or "default", {**entry.fixed, **chosen}, {}, entry.tune)
+
+
+def _label_option(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return key if value else f"no {key}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if key in _SELF_EXPLANATORY else f"{key}={text}"
+
+
+def _read_tuning(table: Mapping[str, Any], source: str) -> Options:
+    entry = _read_entry(table, source)
+    if entry.label is not None or entry.listed or entry.tune:
         raise ConfigError(f"{source}: expected options with one value each.")
-    wrong = next((key for key in found.fixed if key in UNTUNED), None)
+    wrong = next((key for key in entry.fixed if key in _NOT_TUNABLE), None)
     if wrong is not None:
         raise ConfigError(f"{source}: {wrong} can't differ between tuning and trials.")
-    return found.fixed
+    return entry.fixed
 
 
-def _cells(
-    common: Entry, axes: Mapping[str, Sequence[Entry]], trying: _Trying, path: Path
-) -> Iterator[Cell]:
+def _expand_grid(
+    common: _Entry, axes: Mapping[str, Sequence[_Entry]], repeats: _Repeats, path: Path
+) -> Iterator[GridPoint]:
     sizes = chain(map(len, axes.values()), map(len, common.listed.values()))
-    check_count(math.prod(sizes) * trying.trials, path)
-    asked = 0
+    _check_count(math.prod(sizes) * repeats.trials, path)
+    count = 0
     for entries in product(*axes.values()):
-        fixed, tune = layered((common, *entries))
-        # What an entry says itself is not combined with what [options] lists.
+        fixed, tune = _merge((common, *entries))
+        # An option that an entry sets itself is not combined with a list of it in [options].
         free = {k: v for k, v in common.listed.items() if k not in fixed and k not in tune}
         for values in product(*free.values()):
             options = {**fixed, **dict(zip(free, values, strict=True))}
             labels = {
-                key: "tuned" if key in tune else shown(key, options[key]) for key in common.listed
+                key: "tuned" if key in tune else _label_option(key, options[key])
+                for key in common.listed
             }
             labels |= {axis: str(e.label) for axis, e in zip(axes, entries, strict=True)}
-            asked += trying.trials + (math.prod(map(len, tune.values())) if tune else 0)
-            check_count(asked, path)
-            yield _cell(options, tune, labels, trying, path)
+            count += repeats.trials + (math.prod(map(len, tune.values())) if tune else 0)
+            _check_count(count, path)
+            yield _make_point(options, tune, labels, repeats, path)
 
 
-def _cell(
+def _merge(entries: Iterable[_Entry]) -> tuple[Options, dict[str, list[object]]]:
+    """Merge options and what is tuned; a later entry overrides an earlier one."""
+    fixed: Options = {}
+    tune: dict[str, list[object]] = {}
+    for entry in entries:
+        fixed = {k: v for k, v in fixed.items() if k not in entry.tune} | entry.fixed
+        tune = {k: v for k, v in tune.items() if k not in entry.fixed} | entry.tune
+    return fixed, tune
+
+
+def _make_point(
     options: Options,
     tune: Mapping[str, list[object]],
     labels: Mapping[str, str],
-    trying: _Trying,
+    repeats: _Repeats,
     path: Path,
-) -> Cell:
+) -> GridPoint:
     config = from_mapping(options, str(path))
     if config.validate:
         raise ConfigError(f"{path}: validate belongs to tuning; trials are scored by the test set.")
-    seeds = tuple(range(config.seed, config.seed + trying.trials))
-    both = next((key for key in tune if key in trying.instead), None)
+    both = next((key for key in tune if key in repeats.tuning), None)
     if both is not None:
         raise ConfigError(f"{path}: {both} is tuned, and has a value in [tuning]. Remove one.")
     candidates = tuple(
-        config.with_(**trying.instead, **dict(zip(tune, values, strict=True)), validate=True)
+        config.with_(**repeats.tuning, **dict(zip(tune, values, strict=True)), validate=True)
         for values in (product(*tune.values()) if tune else ())
     )
-    return Cell(config, labels, seeds, tuple(tune), candidates)
+    seeds = tuple(range(config.seed, config.seed + repeats.trials))
+    return GridPoint(config, labels, seeds, tuple(tune), candidates)
 
 
-def _check_task(config: Config) -> None:
-    """See that there is such a network, and that it gets what it is for: words, or images."""
+def _check_count(count: int, path: Path) -> None:
+    """Refuse a study that could never be run, before it is expanded in memory."""
+    if count > _MAX_RUNS:
+        raise ConfigError(f"{path} asks for {count} runs; expected {_MAX_RUNS} at most.")
+
+
+def _check_runs(points: Sequence[GridPoint], path: Path) -> None:
+    """Check that every run is possible and that no two grid points are the same."""
+    seen: dict[object, str] = {}
+    for point in points:
+        if point.config.devices != 1:
+            raise ConfigError(
+                f"{path}: {point.name}: expected devices = 1, got {point.config.devices}. Each run "
+                "of a study uses one device; several runs are trained side by side."
+            )
+        try:
+            _check_network(point.config)
+            for config in point.candidates:
+                resolve(config)
+            trials = [point.trials(one)[0] for one in point.candidates or (None,)]
+            settings = frozenset(resolve(config).with_(seed=0).name for config in trials)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {point.name}: {error}") from None
+        # Tuned points may end up with the same values, but must not have all candidates in common.
+        if settings in seen:
+            raise ConfigError(
+                f"{path}: {point.name} and {seen[settings]} share a run, or differ by their seeds "
+                "only. Remove one; `trials` makes more seeds."
+            )
+        seen[settings] = point.name
+
+
+def _check_network(config: Config) -> None:
+    """Check that the network exists and fits the data: text or images."""
     known = (*IMAGE_NETWORKS, *LANGUAGE_NETWORKS, *GAN_NETWORKS)
     package, colon, _ = config.network.partition(":")
     if config.network not in known and not (colon and package in EXTERNAL_PACKAGES):
@@ -232,34 +361,7 @@ def _check_task(config: Config) -> None:
             f"There is no network {config.network!r}.{suggest_names(config.network, known)} "
             "`rankwise train --list` names all of them."
         )
-    words = is_text(config.data)
-    if words != (kind_of(config.network) in ("language", "gpt")):
-        one, other = ("text", "images") if words else ("images", "text")
+    text = is_text(config.data)
+    if text != (kind_of(config.network) in ("language", "gpt")):
+        one, other = ("text", "images") if text else ("images", "text")
         raise ConfigError(f"{config.data} is {one}, and {config.network} is for {other}.")
-
-
-def _check_runs(cells: Sequence[Cell], path: Path) -> None:
-    """Every run can be asked for, and no two cells ask for the same."""
-    seen: dict[object, str] = {}
-    for cell in cells:
-        named = ", ".join(cell.labels.values()) or "its only cell"
-        if cell.config.devices != 1:
-            raise ConfigError(
-                f"{path}: {named}: expected devices = 1, got {cell.config.devices}. The runs of a "
-                "study take one each; several go side by side."
-            )
-        try:
-            _check_task(cell.config)
-            for config in cell.candidates:
-                resolve(config)
-            trials = [cell.trials(one)[0] for one in cell.candidates or (None,)]
-            settings = frozenset(trials_name(resolve(config)) for config in trials)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {named}: {error}") from None
-        # Cells that are tuned may come to share a setting, but not all that they might have.
-        if settings in seen:
-            raise ConfigError(
-                f"{path}: {named} and {seen[settings]} share a run, or would but for their seeds. "
-                "Remove one; `trials` makes more seeds."
-            )
-        seen[settings] = named

@@ -1,4 +1,4 @@
-"""How far a study is, and how long the rest will take by what its finished runs took."""
+"""How far a study is, and how long the rest will take, judged by its finished runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from rankwise.lab.config import Config
 from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run
 from rankwise.lab.run_folder import RunFolder
-from rankwise.study.grid import Cell, Study
-from rankwise.study.tuning import chosen
+from rankwise.study.grid import GridPoint, Study
+from rankwise.study.tuning import read_best
 
-__all__ = ["CellProgress", "StudyProgress", "Tally", "cell_progress", "study_progress"]
+__all__ = [
+    "PointProgress",
+    "StudyProgress",
+    "StudyState",
+    "read_point_progress",
+    "read_progress",
+]
 
-# What decides how long an epoch takes; the optimizer less than the others.
+# What decides how long an epoch takes; the optimizer matters less.
 _SIZES = ("network", "data", "width", "image_size", "train_size", "batch_size")
 
 
@@ -27,16 +33,16 @@ class StudyProgress:
 
     Attributes:
         done: Runs that are over, tuning included.
-        left: Runs that are not; those that wait for their cell's tuning count too.
-        diverged: Of those that are over.
-        begun: Of those that are left.
+        left: Runs that are not, including those that wait for tuning.
+        diverged: How many of `done` diverged.
+        started: How many of `left` were started.
         seconds_left: An estimate; None before any run is over.
     """
 
     done: int
     left: int
     diverged: int
-    begun: int
+    started: int
     seconds_left: float | None
 
     @property
@@ -46,165 +52,159 @@ class StudyProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class CellProgress:
-    """How far a cell is.
+class PointProgress:
+    """How far a grid point is.
 
     Attributes:
-        cell: Which.
+        point: The grid point.
         tried: How many of its candidates are over.
         done: How many of its trials are over.
-        diverged: Of its trials.
-        chosen: The values that tuning found; empty before that, and without tuning.
+        diverged: How many of those diverged.
+        chosen: The values that tuning chose; empty before that, and without tuning.
     """
 
-    cell: Cell
+    point: GridPoint
     tried: int
     done: int
     diverged: int
     chosen: dict[str, object]
 
 
-class Costs:
-    """The seconds that runs took, by what they have in common; from the closest to all."""
+class _RunTimes:
+    """The seconds per epoch that runs took, by the options they share, from most to fewest."""
 
     def __init__(self) -> None:
-        self._found: dict[object, list[float]] = defaultdict(list)
+        self._seconds: dict[object, list[float]] = defaultdict(list)
 
     def add(self, run: Run) -> None:
-        """Take note of a run that is over."""
         seconds = sum(epoch.seconds.total for epoch in run.epochs)
-        # One that diverged did less than was asked for: per epoch that it did.
+        # A run that diverged did fewer epochs than its options say.
         epochs = len(run.epochs) if run.config.epochs is not None else 1
-        for key in _kinships(run.config):
-            self._found[key].append(seconds / max(1, epochs))
+        for key in self._keys(run.config):
+            self._seconds[key].append(seconds / max(1, epochs))
 
     def estimate(self, config: Config) -> float | None:
-        """How long a run with these (resolved) options may take, by its nearest kin."""
-        near = next((self._found[key] for key in _kinships(config) if key in self._found), None)
-        return statistics.fmean(near) * (config.epochs or 1) if near else None
+        """Return how long a run with (resolved) options may take, judged by similar runs."""
+        similar = (self._seconds[key] for key in self._keys(config) if key in self._seconds)
+        seconds = next(similar, None)
+        return statistics.fmean(seconds) * (config.epochs or 1) if seconds else None
+
+    @staticmethod
+    def _keys(config: Config) -> Iterator[tuple[object, ...]]:
+        sizes = tuple(getattr(config, name) for name in _SIZES)
+        yield "setting", *(value for name, value in config.identity().items() if name != "seed")
+        yield "optimizer", config.budget, config.optimizer, *sizes
+        yield "sizes", config.budget, *sizes
+        yield "all", config.budget
 
 
-def _kinships(config: Config) -> Iterator[tuple[object, ...]]:
-    """What a run shares with others, the most first; runs with a time to fill are apart."""
-    sizes = tuple(getattr(config, name) for name in _SIZES)
-    yield "setting", *(value for name, value in config.identity().items() if name != "seed")
-    yield "optimizer", config.budget, config.optimizer, *sizes
-    yield "sizes", config.budget, *sizes
-    yield "all", config.budget
-
-
-class Tally:
-    """A study's runs, over and left; told of each that ends, it need not read them all again.
+class StudyState:
+    """Which of a study's runs are over; when told of each that ends, it reads nothing twice.
 
     Args:
-        study: Whose folders are read.
+        study: The study whose folders are read.
 
     Attributes:
-        left: The runs that are not over, by name, resolved; without those that tuning decides on.
-        over: The others' status, by name.
-        waiting: The cells whose tuning is not over.
+        left: The resolved options of runs that are not over, by name; without trials whose values
+            tuning has still to choose.
+        over: The status of runs that are over, by name.
+        waiting: The grid points whose tuning is not over.
     """
 
     def __init__(self, study: Study) -> None:
         self.left: dict[str, Config] = {}
         self.over: dict[str, str] = {}
-        self.waiting: list[Cell] = []
-        self._costs = Costs()
-        self._epochs: dict[str, int] = {}  # of runs that were begun
-        for cell in study.cells:
-            trials = cell.trials(chosen(cell))
+        self.waiting: list[GridPoint] = []
+        self._times = _RunTimes()
+        self._epochs: dict[str, int] = {}  # of runs that were started
+        for point in study.points:
+            trials = point.trials(read_best(point))
             if not trials:
-                self.waiting.append(cell)
-            for config in map(resolve, (*cell.candidates, *trials)):
-                self._look(config)
+                self.waiting.append(point)
+            for config in map(resolve, (*point.candidates, *trials)):
+                self._read(config)
 
-    def _look(self, config: Config) -> None:
+    def _read(self, config: Config) -> None:
         if config.name in self.over or config.name in self.left:
-            return  # cells may share runs
+            return  # grid points may share runs
         self.left[config.name] = config
-        run = _read(config)
-        # One whose records can't be read is left, and mended by going on with it.
+        run = _read_run(config)
+        # A run whose records can't be read is left: training goes on with it and repairs it.
         if run is not None:
             self._epochs[config.name] = len(run.epochs)
             if RunFolder(config).is_over:
                 self.end(config.name, run.status)
 
     def end(self, name: str, status: str) -> Run | None:
-        """Take note of a run that is over; it, as far as it can be read."""
+        """Note that a run is over; return it, if it can be read."""
         config = self.left.pop(name)
         self.over[name] = status
-        run = _read(config)
+        run = _read_run(config)
         if run is not None:
-            self._costs.add(run)
+            self._times.add(run)
         return run
 
     def estimate(self, config: Config) -> float | None:
-        """How long what is left of a (resolved) run may take."""
-        whole = self._costs.estimate(config)
+        """Return how long the rest of a (resolved) run may take."""
+        whole = self._times.estimate(config)
         if whole is None or not config.epochs:
             return whole
         return whole * max(0.0, 1 - self._epochs.get(config.name, 0) / config.epochs)
 
     def progress(self, jobs: int = 1) -> StudyProgress:
-        """How far the study is, with so many runs at a time from here on."""
-        ahead = [(resolve(cell.config), len(cell.seeds)) for cell in self.waiting]
+        """Return how far the study is, with so many runs at a time from here on."""
+        ahead = [(resolve(point.config), len(point.seeds)) for point in self.waiting]
         ahead += [(config, 1) for config in self.left.values()]
-        costs = [(self.estimate(config), count) for config, count in ahead]
-        known = [(cost, count) for cost, count in costs if cost is not None]
-        seconds = None
-        if len(known) == len(costs):
-            # No run is done by two.
-            longest = max((cost for cost, _ in known), default=0.0)
-            seconds = max(longest, sum(cost * count for cost, count in known) / max(1, jobs))
+        times = [(self.estimate(config), count) for config, count in ahead]
+        known = [(seconds, count) for seconds, count in times if seconds is not None]
+        seconds_left = None
+        if len(known) == len(times):
+            # One run is never split between two jobs.
+            longest = max((seconds for seconds, _ in known), default=0.0)
+            total = sum(seconds * count for seconds, count in known)
+            seconds_left = max(longest, total / max(1, jobs))
         return StudyProgress(
             done=len(self.over),
             left=sum(count for _, count in ahead),
             diverged=sum(status == "diverged" for status in self.over.values()),
-            begun=sum(name in self._epochs for name in self.left),
-            seconds_left=seconds,
+            started=sum(name in self._epochs for name in self.left),
+            seconds_left=seconds_left,
         )
 
 
-def study_progress(study: Study, *, jobs: int = 1) -> StudyProgress:
-    """How far a study is.
+def read_progress(study: Study, *, jobs: int = 1) -> StudyProgress:
+    """Read how far a study is.
 
     Args:
-        study: A study, placed where its runs are.
+        study: A study, with the folder of its runs.
         jobs: How many runs there will be at a time.
 
     Example:
-        >>> from rankwise.study.grid import read_study
+        >>> from rankwise.study import read_progress, read_study
         >>> study = read_study("studies/cpu/table_1a.toml")  # doctest: +SKIP
-        >>> study_progress(study.placed(out="runs"), jobs=2).left  # doctest: +SKIP
+        >>> read_progress(study.with_folders(out="runs"), jobs=2).left  # doctest: +SKIP
         14
     """
-    return Tally(study).progress(jobs)
+    return StudyState(study).progress(jobs)
 
 
-def cell_progress(cell: Cell) -> CellProgress:
-    """How far a cell is.
-
-    Example:
-        >>> from rankwise.study.grid import read_study
-        >>> study = read_study("studies/cpu/table_1a.toml")  # doctest: +SKIP
-        >>> cell_progress(study.cells[0]).done  # doctest: +SKIP
-        3
-    """
-    best = chosen(cell)
-    folders = [RunFolder(resolve(config)) for config in cell.trials(best)]
-    runs = [_read(folder.config) for folder in folders if folder.is_over]
+def read_point_progress(point: GridPoint) -> PointProgress:
+    """Read how far a grid point is."""
+    best = read_best(point)
+    folders = [RunFolder(resolve(config)) for config in point.trials(best)]
+    runs = [_read_run(folder.config) for folder in folders if folder.is_over]
     over = [run.status for run in runs if run is not None]
-    return CellProgress(
-        cell,
-        tried=sum(RunFolder(resolve(config)).is_over for config in cell.candidates),
+    return PointProgress(
+        point,
+        tried=sum(RunFolder(resolve(config)).is_over for config in point.candidates),
         done=len(over),
         diverged=over.count("diverged"),
-        chosen={name: getattr(best, name) for name in cell.tuned} if best is not None else {},
+        chosen={name: getattr(best, name) for name in point.tuned} if best is not None else {},
     )
 
 
-def _read(config: Config) -> Run | None:
-    """A run that was begun; None also for one whose records are to be mended by going on."""
+def _read_run(config: Config) -> Run | None:
+    """Read a run that was started; None also if its records are broken."""
     try:
         return RunFolder(config).read()
     except RunError:

@@ -1,8 +1,9 @@
-"""Which of a cell's candidates did best on held-out training images."""
+"""Tuning: the values of an option that were tried on held-out training images, and the best one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rankwise.errors import RunError
 from rankwise.lab.config import Config
@@ -10,55 +11,113 @@ from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run
 from rankwise.lab.run_folder import RunFolder
 from rankwise.lab.scores import is_falling, main_score
-from rankwise.study.grid import Cell
+from rankwise.study.grid import GridPoint
+from rankwise.study.table import Labels
 
-__all__ = ["best", "chosen"]
+__all__ = ["Candidate", "Tuning", "pick_best", "read_best", "summarize_tuning"]
 
 
-def chosen(cell: Cell) -> Config | None:
-    """The best of a cell's candidates by their folders.
-
-    Args:
-        cell: Placed where its runs are.
+def read_best(point: GridPoint) -> Config | None:
+    """Return the best of a grid point's candidates, read from their folders.
 
     Returns:
-        One of `cell.candidates`; None without candidates, or as long as one of them is not over or
+        One of `point.candidates`; None without candidates, or while one of them is not over or
         can't be read.
     """
-    folders = [RunFolder(resolve(config)) for config in cell.candidates]
+    folders = [RunFolder(resolve(config)) for config in point.candidates]
     if not folders or not all(folder.is_over for folder in folders):
         return None
     try:
-        return best(cell, [folder.read() for folder in folders])
-    except RunError:  # one that is damaged is mended by going on with it, and read then
+        return pick_best(point, [folder.read() for folder in folders])
+    except RunError:  # training goes on with a damaged run and repairs it
         return None
 
 
-def best(cell: Cell, runs: Sequence[Run]) -> Config:
-    """The candidate with the best score after its last epoch.
+def pick_best(point: GridPoint, runs: Sequence[Run]) -> Config:
+    """Return the candidate with the best score after its last epoch.
 
-    Of equals the one with the smaller value of the first tuned option wins. One that diverged, or
-    has no score, is the worst.
+    On a tie the smaller value of the first tuned option wins. A candidate that diverged or has no
+    score is the worst.
 
     Args:
-        cell: With candidates.
-        runs: A run for each, over.
+        point: With candidates.
+        runs: The finished run of each candidate.
     """
     score = main_score([run.last for run in runs], otherwise="accuracy")
-    option = cell.tuned[0]
-    return min(
-        zip(cell.candidates, runs, strict=True),
-        key=lambda pair: (*_badness(pair[1], score), _size(getattr(pair[0], option))),
-    )[0]
+    option = point.tuned[0]
+
+    def order(pair: tuple[Config, Run]) -> tuple[bool, float, float, str]:
+        value, tuned = pair[1].scores.get(score), getattr(pair[0], option)
+        size = float(tuned) if isinstance(tuned, int | float) else 0.0
+        if value is None:
+            return True, 0.0, size, str(tuned)
+        return False, value if is_falling(score) else -value, size, str(tuned)
+
+    return min(zip(point.candidates, runs, strict=True), key=order)[0]
 
 
-def _badness(run: Run, score: str) -> tuple[bool, float]:
-    value = run.scores.get(score)
-    if value is None:
-        return True, 0.0
-    return False, value if is_falling(score) else -value
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A value that was tried.
+
+    Attributes:
+        options: The tuned options' values.
+        score: The last epoch's score on validation images; None if there is none.
+        status: The run's status; "missing" before it was started.
+        chosen: Whether it is the best; False for all until all are over.
+    """
+
+    options: Mapping[str, object]
+    score: float | None
+    status: str
+    chosen: bool = False
 
 
-def _size(value: object) -> tuple[float, str]:
-    """Numbers by their size, words by the alphabet."""
-    return float(value) if isinstance(value, int | float) else 0.0, str(value)
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The values tried for one setting on one task.
+
+    Attributes:
+        labels: The row and the column.
+        score: The score that the candidates are judged by.
+        candidates: In the study's order.
+        runs: The names of their runs, which other tasks may share.
+    """
+
+    labels: Labels
+    score: str
+    candidates: tuple[Candidate, ...]
+    runs: tuple[str, ...]
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best candidate; None until all are over."""
+        return next((one for one in self.candidates if one.chosen), None)
+
+
+def summarize_tuning(labels: Labels, point: GridPoint, runs: Sequence[Run | None]) -> Tuning:
+    """Return a grid point's candidates with their scores.
+
+    Args:
+        labels: The row and the column.
+        point: With candidates.
+        runs: A run for each candidate; None where it was not started.
+    """
+    started = [run for run in runs if run is not None]
+    score = main_score([run.last for run in started], otherwise="accuracy")
+    over = [run for run in started if run.status != "unfinished"]
+    best = pick_best(point, over) if len(over) == len(runs) else None
+    return Tuning(
+        labels,
+        score,
+        tuple(
+            Candidate(
+                {name: getattr(config, name) for name in point.tuned},
+                None if run is None else run.scores.get(score),
+                "missing" if run is None else run.status,
+                config == best,
+            )
+            for config, run in zip(point.candidates, runs, strict=True)
+        ),
+        tuple(resolve(config).name for config in point.candidates),
+    )

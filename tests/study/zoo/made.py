@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from rankwise.study.zoo.measure import Measured
 from rankwise.study.zoo.networks import Network, Zoo
-from rankwise.study.zoo.scores import SCORES
+from rankwise.study.zoo.scores import SCORES, MeasuredNetwork
 
 
 def measured(number, accuracy, scores=0.0, *, family="f", train=None, group=None, **changes):
@@ -20,14 +19,14 @@ def measured(number, accuracy, scores=0.0, *, family="f", train=None, group=None
         "modes": 4,
         "rank_one_widths": (8,) * (number % 4),
     }
-    return Measured(network, dict.fromkeys(SCORES) | values, **{**fields, **changes})
+    return MeasuredNetwork(network, dict.fromkeys(SCORES) | values, **{**fields, **changes})
 
 
 def zoo(members, **changes):
     fields = {
         "source": "index.csv",
         "networks": tuple(member.network for member in members),
-        "left_out": (),
+        "skipped": (),
         "columns": {"checkpoint": "file"},
     }
     return Zoo(**{**fields, **changes})

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import rankwise
-from rankwise.study.zoo.scores import CANDIDATES, PROPOSED, SCORES, modes_of
+from rankwise.study.zoo.networks import Network
+from rankwise.study.zoo.scores import CANDIDATES, PROPOSED, SCORES, measure_networks
 
 
 def planted(rows, columns, rank, *, strength=1.0, seed=0):
@@ -27,12 +29,16 @@ def probed(*weights):
 def found():
     """Layers of rank 0, 1 and 4, and of unlike widths."""
     probe = probed(planted(16, 40, 0), planted(8, 40, 1), planted(32, 40, 4))
-    assert [mode.rank for mode in modes_of(probe)] == [0, 1, 4]
+    assert [mode.rank for mode in [mode for layer in probe.layers for mode in layer.modes]] == [
+        0,
+        1,
+        4,
+    ]
     return probe
 
 
 def of(name, probe):
-    return SCORES[name].of(probe)
+    return SCORES[name].compute(probe)
 
 
 def test_there_are_at_most_eight_candidates_and_the_proposed_is_one():
@@ -61,7 +67,7 @@ def test_norms_and_size_are_on_a_log_scale(found):
 
 
 def test_candidates_are_what_their_formulas_say(found):
-    empty, one, four = modes_of(found)
+    empty, one, four = [mode for layer in found.layers for mode in layer.modes]
     assert one.quality == math.pi / 2
     assert of("rank_one_as_zero", found) == pytest.approx(four.quality / math.sqrt(3))
     assert of("two_or_more", found) == pytest.approx(four.quality)
@@ -82,7 +88,7 @@ def test_a_layer_of_rank_one_lifts_q_to_its_maximum_and_no_candidate_so():
     assert of("quality", one) == math.pi / 2 > of("quality", four)
     for score in CANDIDATES:
         if score.name not in ("two_or_more", "prominence"):
-            assert score.of(one) < score.of(four), score.name
+            assert score.compute(one) < score.compute(four), score.name
     assert of("two_or_more", one) is None
     assert of("prominence", one) < of("prominence", probed(planted(32, 40, 4, strength=2)))
 
@@ -103,5 +109,48 @@ def test_prominence_does_not_depend_on_scale():
 @pytest.mark.parametrize("score", SCORES.values(), ids=lambda score: score.name)
 def test_zeros_and_nothing_probed_have_a_defined_answer(score):
     for probe in (probed(torch.zeros(8, 8)), probed(torch.zeros(3))):
-        value = score.of(probe)
+        value = score.compute(probe)
         assert value is None or math.isfinite(value)
+
+
+def network(path, **changes):
+    fields = {"accuracy": 0.5, "train_accuracy": None, "family": "f", "group": path.name}
+    return Network(path.name, path, **{**fields, **changes})
+
+
+@pytest.fixture
+def files(tmp_path):
+    random = np.random.default_rng(0)
+    strong = np.outer(random.normal(size=12), random.normal(size=30))
+    np.savez(
+        tmp_path / "good.npz",
+        **{"a.weight": strong + 0.05 * random.normal(size=(12, 30)), "a.bias": np.zeros(12)},
+        **{"b.weight": random.normal(size=(8, 20))},
+    )
+    np.savez(tmp_path / "biases.npz", bias=np.zeros(4))
+    np.savez(tmp_path / "objects.npz", weight=np.array([{"run": "me"}], dtype=object))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 not a zip")
+    return tmp_path
+
+
+def test_a_network_has_all_scores_and_the_make_up_of_its_layers(files):
+    (found,), skipped = measure_networks([network(files / "good.npz")])
+    assert skipped == []
+    assert set(found.scores) == set(SCORES)
+    assert found.shapes == (("a.weight", (12, 30)), ("b.weight", (8, 20)))
+    assert set(found.qualities) == {"a.weight", "b.weight"}
+    assert (found.rank_one, found.empty, found.modes) == (1, 1, 2)
+    assert (found.rank_one_widths, found.rank_one_share) == ((12,), 0.5)
+
+
+def test_what_cannot_be_measured_is_named_and_the_others_go_on(files):
+    names = ["broken.npz", "objects.npz", "biases.npz", "gone.npz", "good.npz"]
+    seen = []
+    found, skipped = measure_networks([network(files / name) for name in names], seen.append)
+    assert [one.network.name for one in found] == ["good.npz"]
+    assert [one.name for one in skipped] == names[:4]
+    assert all(one.reason for one in skipped)
+    assert skipped[2].reason == "holds no layer that can be probed"
+    assert [(step.done, step.total, step.name) for step in seen] == [
+        (number, 5, name) for number, name in enumerate(names, 1)
+    ]

@@ -20,8 +20,8 @@ from rankwise.reports.page import Picture, Words
 from rankwise.reports.study.rows import epoch_rows, quality_rows, time_rows, wall_clock_rows
 from rankwise.reports.study.sweeps import Grid, Sweep, grids, sweep
 from rankwise.reports.study.words import capital, correlation_words, short_correlation
-from rankwise.study.compare import Comparison
-from rankwise.study.correlation import Correlation, correlate
+from rankwise.study.stats import Correlation, correlate
+from rankwise.study.table import Trials
 
 __all__ = ["Drawn", "pictures"]
 
@@ -57,7 +57,7 @@ class Drawn:
         return (*self.shown, *([reasons] if self.missing else []))
 
 
-def pictures(found: Sequence[Comparison], number: int) -> Drawn:
+def pictures(found: Sequence[Trials], number: int) -> Drawn:
     """All figures that these settings have what it takes for.
 
     Args:
@@ -75,7 +75,7 @@ def pictures(found: Sequence[Comparison], number: int) -> Drawn:
     return drawn
 
 
-def _curves(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
+def _curves(drawn: Drawn, found: Sequence[Trials], number: int) -> None:
     score, settings = found[0].score, [one.setting for one in found]
     many = (
         f" The best {NAMED} of {len(settings)} settings have a colour, the others are grey."
@@ -112,7 +112,7 @@ def _absent(
     return [f"{title}: without {', '.join(names)}, whose trials have no {what}."] if names else []
 
 
-def _qualities(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
+def _qualities(drawn: Drawn, found: Sequence[Trials], number: int) -> None:
     rows = quality_rows(found)
     if len(rows) < _FEWEST:
         drawn.missing.append(f"Q against the score: {len(rows)} of the runs have a Q, it takes 3.")
@@ -123,7 +123,7 @@ def _qualities(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
     of_score = _correlated(rows, "score")
     drawn.correlation = short_correlation(of_score, what)
     figure = draw_by_quality(rows, optimizers, score=score, dataset=name)
-    less = " Less is better here." if found[0].falling else ""
+    less = " Less is better here." if found[0].lower_is_better else ""
     said = correlation_words(of_score, what)
     reading = f"A point for each run, after its last epoch. {said}{less}"
     drawn.shown.append(Picture(f"Q and {what}", figure, reading))
@@ -147,7 +147,7 @@ def _correlated(rows: Sequence[Mapping[str, Any]], field: str) -> tuple[Correlat
     return correlate(quality, other, groups=settings)
 
 
-def _sweeps(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
+def _sweeps(drawn: Drawn, found: Sequence[Trials], number: int) -> None:
     swept = {option: sweep(found, option) for option in OPTIONS}
     drawn.shown += [_sweep(one, found[0].score, number) for one in swept.values() if one]
     fixed = [OPTIONS[option][0] for option, one in swept.items() if not one]
@@ -169,7 +169,7 @@ def _sweep(swept: Sweep, score: str, number: int) -> Picture:
     return Picture(f"{capital(get_score_name(score))} against {title}", figure, reading)
 
 
-def _maps(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
+def _maps(drawn: Drawn, found: Sequence[Trials], number: int) -> None:
     all_maps = grids(found)
     for place, grid in enumerate(all_maps[:_MOST_MAPS]):
         drawn.shown.append(_map(grid, found[0], f"map-{number}-{place}"))
@@ -179,14 +179,14 @@ def _maps(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
         drawn.missing.append(f"{len(all_maps) - _MOST_MAPS} more maps of two options.")
 
 
-def _map(grid: Grid, first: Comparison, name: str) -> Picture:
+def _map(grid: Grid, first: Trials, name: str) -> Picture:
     across, up = OPTIONS[grid.across][0], OPTIONS[grid.up][0]
     figure = draw_score_map(
         grid.rows,
         across=grid.across,
         up=grid.up,
         score=first.score,
-        lower_is_better=first.falling,
+        lower_is_better=first.lower_is_better,
         dataset=name,
     )
     reading = (
@@ -196,7 +196,7 @@ def _map(grid: Grid, first: Comparison, name: str) -> Picture:
     return Picture(f"{grid.label}: {across} and {up}", figure, reading)
 
 
-def _times(drawn: Drawn, found: Sequence[Comparison], number: int) -> None:
+def _times(drawn: Drawn, found: Sequence[Trials], number: int) -> None:
     rows = time_rows(found)
     names = list(dict.fromkeys(row["setting"] for row in rows))
     shown = names[:_MOST_BARS]

@@ -12,16 +12,15 @@ from rankwise.reports.run_words import time_text
 from rankwise.reports.study.figures import pictures
 from rankwise.reports.study.tables import LEGEND, origins, runs_table, score_tables
 from rankwise.reports.study.words import lost, verdict
-from rankwise.study import Findings
-from rankwise.study.compare import Comparison
-from rankwise.study.layout import notes as study_notes
-from rankwise.study.tables import StudyTable, study_table
+from rankwise.study.results import StudyResults
+from rankwise.study.summary import describe_results
+from rankwise.study.table import StudyTable, Trials, build_table
 
 __all__ = ["study_page"]
 
 
 def study_page(
-    runs: Sequence[Run], *, title: str, notes: Sequence[str] = (), study: Findings | None = None
+    runs: Sequence[Run], *, title: str, notes: Sequence[str] = (), study: StudyResults | None = None
 ) -> Page:
     """Many runs as a page: the paper's tables and figures.
 
@@ -36,8 +35,8 @@ def study_page(
         >>> study_page([], title="Nothing yet").verdict
         ('There are no runs here.',)
     """
-    table = _printable(study_table(runs) if study is None else study.table)
-    below = (LEGEND,) if study is None else (study.about, LEGEND, *study_notes(study))
+    table = _printable(build_table(runs) if study is None else study.table)
+    below = (LEGEND,) if study is None else (study.about, LEGEND, *describe_results(study))
     words, parts, correlations = list(verdict(table)), [], []
     for number, (network, data) in enumerate(_places(table)):
         drawn = pictures(_series(table, network, data), number)
@@ -66,7 +65,7 @@ def _printable(table: StudyTable) -> StudyTable:
     }
     entries = {
         (sanitize(setting), tasks[task]): replace(
-            entry, found=replace(entry.found, setting=sanitize(entry.found.setting))
+            entry, trials=replace(entry.trials, setting=sanitize(entry.trials.setting))
         )
         for (setting, task), entry in table.entries.items()
     }
@@ -77,22 +76,22 @@ def _places(table: StudyTable) -> list[tuple[str, str]]:
     return list(dict.fromkeys((task.network, task.data) for task in table.tasks))
 
 
-def _series(table: StudyTable, network: str, data: str) -> list[Comparison]:
+def _series(table: StudyTable, network: str, data: str) -> list[Trials]:
     """The settings of a network and data that have a score, each with all of its name."""
     found = [
-        replace(entry.found, setting=" ".join(filter(None, (setting, task.rest))))
+        replace(entry.trials, setting=" ".join(filter(None, (setting, task.rest))))
         for (setting, task), entry in table.entries.items()
         if (task.network, task.data) == (network, data)
-        and entry.found.values
-        and entry.found.score == task.score
+        and entry.trials.values
+        and entry.trials.score == task.score
     ]
-    return sorted(found, key=lambda one: (one.mean or 0.0) * (1 if one.falling else -1))
+    return sorted(found, key=lambda one: (one.mean or 0.0) * (1 if one.lower_is_better else -1))
 
 
 def _scores(table: StudyTable, notes: Sequence[str], below: Sequence[str]) -> Section:
     warnings = [*notes, *_unequal(table)]
     said = (Words(tuple(warnings), tone="warning"),) if warnings else ()
-    finished = any(entry.found.values for entry in table.entries.values())
+    finished = any(entry.trials.values for entry in table.entries.values())
     if not finished:
         return Section("Scores", said)
     return Section("Scores", (*said, *score_tables(table), Words(tuple(below))))
@@ -102,7 +101,7 @@ def _unequal(table: StudyTable) -> list[str]:
     """Tasks whose settings were not given the same number of epochs."""
     words = []
     for task in table.tasks:
-        lengths = {len(run.epochs) for entry in table.column(task) for run in entry.found.finished}
+        lengths = {len(run.epochs) for entry in table.column(task) for run in entry.trials.finished}
         if len(lengths) > 1:
             span = f"{min(lengths)} to {max(lengths)}"
             words.append(f"{task.label}: runs had {span} epochs, so scores compare unlike efforts.")
@@ -110,7 +109,7 @@ def _unequal(table: StudyTable) -> list[str]:
 
 
 def _facts(table: StudyTable) -> tuple[Fact, ...]:
-    found = [entry.found for entry in table.entries.values()]
+    found = [entry.trials for entry in table.entries.values()]
     runs = [run for one in found for run in one.runs]
     done = sum(len(one.values) for one in found)
     trials = sorted({len(one.values) for one in found})

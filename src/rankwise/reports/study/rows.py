@@ -15,8 +15,7 @@ import numpy as np
 
 from rankwise.charts.study import TIME_PARTS as PARTS
 from rankwise.lab.records import Run
-from rankwise.study.columns import differing, options_of, worded_options
-from rankwise.study.compare import Comparison
+from rankwise.study.table import Trials, differing_options, format_options
 
 __all__ = ["epoch_rows", "quality_rows", "time_rows", "wall_clock_rows"]
 
@@ -44,7 +43,7 @@ _TIMELESS = (
 )
 
 
-def epoch_rows(found: Sequence[Comparison]) -> list[Row]:
+def epoch_rows(found: Sequence[Trials]) -> list[Row]:
     """The score's mean and range over trials at each epoch that all trials have."""
     rows: list[Row] = []
     for one in found:
@@ -59,7 +58,7 @@ def epoch_rows(found: Sequence[Comparison]) -> list[Row]:
     return rows
 
 
-def wall_clock_rows(found: Sequence[Comparison]) -> list[Row]:
+def wall_clock_rows(found: Sequence[Trials]) -> list[Row]:
     """The same against seconds of training, where all trials of a setting are under way."""
     rows: list[Row] = []
     for one in found:
@@ -77,7 +76,7 @@ def wall_clock_rows(found: Sequence[Comparison]) -> list[Row]:
     return rows
 
 
-def _points(found: Sequence[Comparison]) -> int:
+def _points(found: Sequence[Trials]) -> int:
     return max(_FEWEST, min(_MOST, _ROWS // len(found)))
 
 
@@ -106,7 +105,7 @@ def _range(values: Sequence[float]) -> Row:
     }
 
 
-def quality_rows(found: Sequence[Comparison]) -> list[Row]:
+def quality_rows(found: Sequence[Trials]) -> list[Row]:
     """Q, score and generalisation gap of each finished run that has a Q."""
     return [
         {
@@ -123,15 +122,15 @@ def quality_rows(found: Sequence[Comparison]) -> list[Row]:
     ]
 
 
-def _gap(run: Run, found: Comparison) -> float | None:
+def _gap(run: Run, found: Trials) -> float | None:
     """By how much training is better than the test."""
     train, test = run.epochs[-1].train.get(found.score), run.test[found.score]
     if train is None or test is None:
         return None
-    return float(test - train if found.falling else train - test)
+    return float(test - train if found.lower_is_better else train - test)
 
 
-def time_rows(found: Sequence[Comparison]) -> list[Row]:
+def time_rows(found: Sequence[Trials]) -> list[Row]:
     """Seconds an epoch by what they went into, and the whole with its deviation over runs."""
     rows: list[Row] = []
     for label, runs in _timed_alike(found).items():
@@ -150,13 +149,13 @@ def time_rows(found: Sequence[Comparison]) -> list[Row]:
     return rows
 
 
-def _timed_alike(found: Sequence[Comparison]) -> dict[str, list[Run]]:
+def _timed_alike(found: Sequence[Trials]) -> dict[str, list[Run]]:
     """Finished runs by optimizer and by what else an epoch's time may depend on."""
-    options = [options_of(one) for one in found]
-    names = [name for name in differing(options) if name not in _TIMELESS]
+    options = [one.options for one in found]
+    names = [name for name in differing_options(options) if name not in _TIMELESS]
     groups: dict[str, list[Run]] = {}
     for one, own in zip(found, options, strict=True):
-        label = " ".join([own["optimizer"], *worded_options(own, names)])
+        label = " ".join([own["optimizer"], *format_options(own, names)])
         groups.setdefault(label, []).extend(one.finished)
     return groups
 

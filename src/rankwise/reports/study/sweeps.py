@@ -8,8 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from rankwise.charts.study import OPTIONS
-from rankwise.study.columns import differing, options_of, worded_options
-from rankwise.study.compare import Comparison
+from rankwise.study.table import Trials, differing_options, format_options
 
 __all__ = ["Grid", "Sweep", "grids", "sweep"]
 
@@ -49,20 +48,20 @@ class Grid:
     rows: tuple[Row, ...]
 
 
-def sweep(found: Sequence[Comparison], option: str) -> Sweep | None:
+def sweep(found: Sequence[Trials], option: str) -> Sweep | None:
     """What an option does with all others the same; None where it never varies alone."""
     groups = _alike(found, (option,))
     names = _labels([group[0] for group in groups], (option,))
     groups_by_name = sorted(zip(names, groups, strict=True), key=lambda pair: _best(pair[1]))
     rows = tuple(
-        {"series": name, "value": options_of(one)[option], **_span(one)}
+        {"series": name, "value": one.options[option], **_span(one)}
         for name, group in groups_by_name
-        for one in sorted(group, key=lambda one: options_of(one)[option])
+        for one in sorted(group, key=lambda one: one.options[option])
     )
     return Sweep(option, tuple(name for name, _ in groups_by_name), rows) if groups else None
 
 
-def grids(found: Sequence[Comparison]) -> list[Grid]:
+def grids(found: Sequence[Trials]) -> list[Grid]:
     """Where two options vary over a grid with all others the same, the largest first."""
     maps = []
     for pair in combinations(OPTIONS, 2):
@@ -72,60 +71,60 @@ def grids(found: Sequence[Comparison]) -> list[Grid]:
     return sorted(maps, key=lambda grid: -len(grid.rows))
 
 
-def _alike(found: Sequence[Comparison], names: Sequence[str]) -> list[list[Comparison]]:
+def _alike(found: Sequence[Trials], names: Sequence[str]) -> list[list[Trials]]:
     """Groups of two or more that differ in the named options only."""
-    groups: dict[str, list[Comparison]] = {}
+    groups: dict[str, list[Trials]] = {}
     for one in found:
-        options = options_of(one)
+        options = one.options
         if all(options[name] is not None for name in names):
             rest = {k: v for k, v in options.items() if k not in (*names, "seed")}
             groups.setdefault(repr(rest), []).append(one)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _spans(group: Sequence[Comparison], pair: Iterable[str]) -> bool:
+def _spans(group: Sequence[Trials], pair: Iterable[str]) -> bool:
     """Whether both options vary, and over more than a cross or a diagonal."""
-    sizes = [len({options_of(one)[name] for one in group}) for name in pair]
+    sizes = [len({one.options[name] for one in group}) for name in pair]
     return min(sizes) > 1 and len(group) > max(sum(sizes) - 1, 3)
 
 
-def _labels(firsts: Sequence[Comparison], without: Sequence[str]) -> list[str]:
+def _labels(firsts: Sequence[Trials], without: Sequence[str]) -> list[str]:
     """Each group's optimizer, and what tells it from others of that optimizer."""
-    options = [options_of(one) for one in firsts]
+    options = [one.options for one in firsts]
     labels = []
     for own in options:
         same = [other for other in options if other["optimizer"] == own["optimizer"]]
-        names = [name for name in differing(same) if name not in without]
-        labels.append(" ".join([own["optimizer"], *worded_options(own, names)]))
+        names = [name for name in differing_options(same) if name not in without]
+        labels.append(" ".join([own["optimizer"], *format_options(own, names)]))
     return labels
 
 
-def _best(group: Sequence[Comparison]) -> float:
+def _best(group: Sequence[Trials]) -> float:
     return min(_badness(one) for one in group)
 
 
-def _badness(found: Comparison) -> float:
+def _badness(found: Trials) -> float:
     mean = _mean(found)
-    return mean if found.falling else -mean
+    return mean if found.lower_is_better else -mean
 
 
-def _mean(found: Comparison) -> float:
+def _mean(found: Trials) -> float:
     if found.mean is None:
         raise ValueError(f"{found.setting} has no finished trial.")
     return found.mean
 
 
-def _span(found: Comparison) -> Row:
+def _span(found: Trials) -> Row:
     mean, spread = _mean(found), found.spread or 0.0
     return {"mean": mean, "low": mean - spread, "high": mean + spread, "n": len(found.values)}
 
 
-def _cells(group: Sequence[Comparison], pair: Sequence[str]) -> tuple[Row, ...]:
+def _cells(group: Sequence[Trials], pair: Sequence[str]) -> tuple[Row, ...]:
     worst, best = max(map(_badness, group)), min(map(_badness, group))
     return tuple(
         {
-            "across": options_of(one)[pair[0]],
-            "up": options_of(one)[pair[1]],
+            "across": one.options[pair[0]],
+            "up": one.options[pair[1]],
             "mean": _mean(one),
             "spread": one.spread,
             "n": len(one.values),

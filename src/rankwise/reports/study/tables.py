@@ -11,8 +11,7 @@ from rankwise.lab.records import Hardware, Run
 from rankwise.lab.scores import score_text
 from rankwise.reports.page import Cell, Table, number_cell
 from rankwise.reports.study.words import capital, lost
-from rankwise.study.compare import Comparison
-from rankwise.study.tables import Entry, StudyTable, Task
+from rankwise.study.table import Entry, StudyTable, Task, Trials
 
 __all__ = ["LEGEND", "origins", "runs_table", "score_tables"]
 
@@ -35,7 +34,7 @@ def score_tables(table: StudyTable) -> list[Table]:
 def _score_table(table: StudyTable, score: str) -> Table:
     tasks = [task for task in table.tasks if task.score == score]
     settings = [s for s in table.settings if any((s, task) in table.entries for task in tasks)]
-    less = any(table.column(task)[0].found.falling for task in tasks)
+    less = any(table.column(task)[0].trials.lower_is_better for task in tasks)
     better = "less is better" if less else "more is better"
     return Table(
         caption=f"{capital(get_score_name(score))}, {better}",
@@ -49,7 +48,7 @@ def _score_cell(table: StudyTable, setting: str, task: Task) -> Cell:
     entry = table.entries.get((setting, task))
     if entry is None:
         return Cell("", tone="dim")
-    found = entry.found
+    found = entry.trials
     if not found.values:
         tone = "bad" if found.diverged or found.unscored else "dim"
         return Cell(_trials(found) or "–", tone=tone)
@@ -57,7 +56,7 @@ def _score_cell(table: StudyTable, setting: str, task: Task) -> Cell:
     return Cell(text, value=found.mean, tone=entry.mark)
 
 
-def _trials(found: Comparison) -> str:
+def _trials(found: Trials) -> str:
     """How many trials: "3", "2, 1 diverged"."""
     return ", ".join([*([str(len(found.values))] if found.values else []), *lost([found])])
 
@@ -70,7 +69,7 @@ def runs_table(table: StudyTable) -> Table:
     rows = [
         (Cell(setting), *([Cell(task.label)] if several else []), *_run_cells(run, entry))
         for (setting, task), entry in _in_order(table)
-        for run in sorted(entry.found.runs, key=lambda run: run.config.seed)
+        for run in sorted(entry.trials.runs, key=lambda run: run.config.seed)
     ]
     first = 2 if several else 1
     return Table(
@@ -94,10 +93,10 @@ def _in_order(table: StudyTable) -> list[tuple[tuple[str, Task], Entry]]:
 
 
 def _run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
-    score = entry.found.score
+    score = entry.trials.score
     scores = [epoch.test.get(score) for epoch in run.epochs]
     known = [value for value in scores if value is not None]
-    pick = min if entry.found.falling else max
+    pick = min if entry.trials.lower_is_better else max
     return (
         Cell(str(run.config.seed), value=float(run.config.seed)),
         Cell(run.status, tone={"diverged": "bad", "unfinished": "dim"}.get(run.status, "")),

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from rankwise._text import format_count
 from rankwise.charts.axes import get_score_name
 from rankwise.lab.scores import score_text
-from rankwise.study.compare import Comparison
-from rankwise.study.correlation import Correlation
-from rankwise.study.tables import StudyTable, Task, is_close
+from rankwise.study.stats import Correlation
+from rankwise.study.table import StudyTable, Task, Trials, is_close
 
 __all__ = ["capital", "correlation_words", "lost", "short_correlation", "verdict"]
 
@@ -22,7 +21,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def lost(found: Sequence[Comparison]) -> list[str]:
+def lost(found: Sequence[Trials]) -> list[str]:
     """How many runs have no part in the means, by the reason; none where all have."""
     counts = {
         "diverged": sum(one.diverged for one in found),
@@ -34,7 +33,7 @@ def lost(found: Sequence[Comparison]) -> list[str]:
 
 def verdict(table: StudyTable) -> tuple[str, ...]:
     """The whole: what is best on each task, how sure that is, and what is missing."""
-    found = [entry.found for entry in table.entries.values()]
+    found = [entry.trials for entry in table.entries.values()]
     finished = sum(len(one.values) for one in found)
     if not found:
         return ("There are no runs here.",)
@@ -42,13 +41,13 @@ def verdict(table: StudyTable) -> tuple[str, ...]:
     if not finished:
         return (f"No run has finished with a score yet: {counts}.",)
     shown = table.tasks[:_MOST_TASKS]
-    words = [_best(task, [e.found for e in table.column(task)]) for task in shown]
+    words = [_best(task, [e.trials for e in table.column(task)]) for task in shown]
     if len(table.tasks) > len(shown):
         words.append(f"{format_count(len(table.tasks) - len(shown), 'more task')}: see the table.")
     return (*words, f"{capital(counts)}.{_caution(found)}")
 
 
-def _counts(found: Sequence[Comparison]) -> str:
+def _counts(found: Sequence[Trials]) -> str:
     runs = sum(len(one.runs) for one in found)
     finished = sum(len(one.values) for one in found)
     left = lost(found)
@@ -56,7 +55,7 @@ def _counts(found: Sequence[Comparison]) -> str:
     return f"{text}, {', '.join(left)} and not counted" if left else text
 
 
-def _caution(found: Sequence[Comparison]) -> str:
+def _caution(found: Sequence[Trials]) -> str:
     trials = max(len(one.values) for one in found)
     if trials == 1:
         return " One trial a setting tells no chance from merit: give more seeds."
@@ -65,7 +64,7 @@ def _caution(found: Sequence[Comparison]) -> str:
     return ""
 
 
-def _best(task: Task, column: Sequence[Comparison]) -> str:
+def _best(task: Task, column: Sequence[Trials]) -> str:
     """The verdict on a task, whose settings come the best first."""
     scored = [one for one in column if one.values]
     if not scored:
@@ -77,13 +76,13 @@ def _best(task: Task, column: Sequence[Comparison]) -> str:
     return f"{task.label}: {first.setting} is best, {_said(first)}, {_lead(scored)}."
 
 
-def _said(found: Comparison) -> str:
+def _said(found: Trials) -> str:
     """A setting's score with its name, spread and n."""
     text = score_text(found.values, found.score)
     return f"{get_score_name(found.score)} {text} (n = {len(found.values)})"
 
 
-def _lead(scored: Sequence[Comparison]) -> str:
+def _lead(scored: Sequence[Trials]) -> str:
     """How far the first is ahead of the second, and whether that says anything."""
     first, second = scored[:2]
     lead = abs((first.mean or 0.0) - (second.mean or 0.0))

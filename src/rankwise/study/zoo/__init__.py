@@ -1,25 +1,22 @@
-"""Networks whose accuracy is known, and how well numbers from their weights rank them.
+"""How well numbers from the weights rank networks whose accuracy is known.
 
-A table of checkpoints, or runs → networks → scores → coefficients → words.
+A table of checkpoints, or runs → networks → scores → correlations → verdict.
 """
 
-from rankwise.study.zoo.networks import Columns, Network, Zoo
-from rankwise.study.zoo.rank import rank_networks
-from rankwise.study.zoo.ranking import Family, Ranked, Ranking
-from rankwise.study.zoo.runs import read_runs
+from rankwise.study.zoo.networks import Columns, Network, Zoo, read_run_networks, read_table
+from rankwise.study.zoo.ranking import Family, Ranking, ScoreCorrelation, rank_networks
 from rankwise.study.zoo.scores import SCORES, Score
-from rankwise.study.zoo.table import read_table
 
 __all__ = [
     "SCORES",
     "Columns",
     "Family",
     "Network",
-    "Ranked",
     "Ranking",
     "Score",
+    "ScoreCorrelation",
     "Zoo",
     "rank_networks",
-    "read_runs",
+    "read_run_networks",
     "read_table",
 ]

@@ -1,23 +1,27 @@
-"""What was found on how scores rank networks, as data."""
+"""How well scores rank networks, family by family (METHOD §7): correlations, intervals, p."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rankwise.study.correlation import Correlation
-from rankwise.study.zoo.measure import Measured
-from rankwise.study.zoo.networks import LeftOut, Zoo
-from rankwise.study.zoo.scores import SCORES
+import rankwise
+from rankwise.study.stats import Correlation, adjust_holm, correlate, permutation_test
+from rankwise.study.zoo.networks import SkippedNetwork, Zoo
+from rankwise.study.zoo.scores import CANDIDATES, SCORES, MeasuredNetwork, measure_networks
 
-__all__ = ["Choice", "Family", "Ranked", "Ranking"]
+__all__ = ["Choice", "Family", "Ranking", "ScoreCorrelation", "rank_networks"]
+
+_SHUFFLES = 10  # for each resample: Holm's rule over many tests needs a small least p
+_MIN_NETWORKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """How a score goes with something.
+class ScoreCorrelation:
+    """How a score correlates with a target.
 
     Attributes:
         name: The score's, or a layer's.
@@ -25,7 +29,7 @@ class Ranked:
         srocc: Spearman's.
         krocc: Kendall's.
         p: Of the rank correlation by a permutation test; None where there is none.
-        adjusted: The same by Holm's rule, for all scores and families, or for all layers.
+        adjusted: p by Holm's rule, over all scores and families, or over all layers.
     """
 
     name: str
@@ -41,40 +45,62 @@ class Family:
     """Networks that are ranked among each other.
 
     Attributes:
-        name: The family's.
-        grouping: What makes a group, in words; "" where the table says.
+        name: The family's name.
+        grouping: What makes a group; "" where the table says it.
         members: The networks.
         accuracy: Every score against the test accuracy.
         gap: Every score against the generalisation gap; empty where it is not known.
-        alike: How many members have the commonest architecture.
+        alike: How many members have the most common architecture.
         alike_quality: Q against the test accuracy among those.
         layers: The q of each of their layers against the test accuracy.
-        rank_one_quality: Q against the share of unfoldings that are of rank 1.
+        rank_one_quality: Q against the share of unfoldings that have rank 1.
     """
 
     name: str
     grouping: str
-    members: tuple[Measured, ...]
-    accuracy: tuple[Ranked, ...]
-    gap: tuple[Ranked, ...]
+    members: tuple[MeasuredNetwork, ...]
+    accuracy: tuple[ScoreCorrelation, ...]
+    gap: tuple[ScoreCorrelation, ...]
     alike: int
-    alike_quality: Ranked
-    layers: tuple[Ranked, ...]
-    rank_one_quality: Ranked
+    alike_quality: ScoreCorrelation
+    layers: tuple[ScoreCorrelation, ...]
+    rank_one_quality: ScoreCorrelation
 
     @property
     def architectures(self) -> int:
-        """How many sets of names and shapes the members have."""
+        """How many architectures the members have."""
         return len({member.shapes for member in self.members})
 
-    def of(self, score: str) -> Ranked:
-        """A score against the test accuracy."""
-        return next(ranked for ranked in self.accuracy if ranked.name == score)
+    def of(self, score: str) -> ScoreCorrelation:
+        """Return a score against the test accuracy."""
+        return next(one for one in self.accuracy if one.name == score)
 
     def layer_share(self, field: str) -> float:
-        """The share of all members' layers that are "rank_one" or "empty"."""
+        """Return the share of all members' layers that are "rank_one" or "empty"."""
         layers = sum(len(member.shapes) for member in self.members)
         return float(sum(getattr(member, field) for member in self.members) / layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the family as plain types, ready for JSON."""
+        widths = Counter(width for member in self.members for width in member.rank_one_widths)
+        return {
+            "name": self.name,
+            "networks": len(self.members),
+            "groups": len({member.network.group for member in self.members}),
+            "grouping": self.grouping,
+            "architectures": self.architectures,
+            "rank_one_layers": self.layer_share("rank_one"),
+            "empty_layers": self.layer_share("empty"),
+            "rank_one_widths": dict(sorted(widths.items())),
+            "quality_and_rank_one_share": asdict(self.rank_one_quality),
+            "accuracy": [asdict(one) for one in self.accuracy],
+            "gap": [asdict(one) for one in self.gap],
+            "of_one_architecture": {
+                "networks": self.alike,
+                "quality": asdict(self.alike_quality),
+                "layers": [asdict(one) for one in self.layers],
+            },
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +109,8 @@ class Choice:
 
     Attributes:
         score: The candidate with the highest mean SROCC.
-        chosen_on: By family, its SROCC there.
-        reported_on: The same on the families that had no part in the choice.
+        chosen_on: Its SROCC on those families.
+        reported_on: Its SROCC on the families that had no part in the choice.
     """
 
     score: str
@@ -94,22 +120,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The whole.
+    """How well all scores rank the networks of a zoo.
 
     Attributes:
-        zoo: What was read.
+        zoo: The networks as read.
         families: By name.
-        left_out: What takes no part, and why.
-        choices: Of one half of the families and of the other; empty for a single family.
-        tests: How many tests `Ranked.adjusted` is adjusted for.
-        seed: What the drawing began with.
-        resamples: How many were drawn for an interval.
+        skipped: Networks that are not ranked, and why.
+        choices: Made on each half of the families; empty for a single family.
+        tests: How many tests `ScoreCorrelation.adjusted` is adjusted for.
+        seed: The seed of resamples and shuffles.
+        resamples: How many resamples an interval is of.
         permutations: How many shuffles a p is of.
     """
 
     zoo: Zoo
     families: tuple[Family, ...]
-    left_out: tuple[LeftOut, ...]
+    skipped: tuple[SkippedNetwork, ...]
     choices: tuple[Choice, ...]
     tests: int
     seed: int
@@ -117,7 +143,7 @@ class Ranking:
     permutations: int
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain types, ready for JSON."""
+        """Return everything as plain types, ready for JSON."""
         return {
             "format": "rankwise-ranking",
             "source": self.zoo.source,
@@ -128,29 +154,155 @@ class Ranking:
             "permutations": self.permutations,
             "tests": self.tests,
             "scores": {name: score.formula for name, score in SCORES.items()},
-            "families": [_family_dict(family) for family in self.families],
+            "families": [family.to_dict() for family in self.families],
             "choices": [asdict(choice) for choice in self.choices],
-            "left_out": [one._asdict() for one in self.left_out],
+            "skipped": [one._asdict() for one in self.skipped],
         }
 
 
-def _family_dict(family: Family) -> dict[str, Any]:
-    widths = [width for member in family.members for width in member.rank_one_widths]
-    return {
-        "name": family.name,
-        "networks": len(family.members),
-        "groups": len({member.network.group for member in family.members}),
-        "grouping": family.grouping,
-        "architectures": family.architectures,
-        "rank_one_layers": family.layer_share("rank_one"),
-        "empty_layers": family.layer_share("empty"),
-        "rank_one_widths": dict(sorted(Counter(widths).items())),
-        "quality_and_rank_one_share": asdict(family.rank_one_quality),
-        "accuracy": [asdict(ranked) for ranked in family.accuracy],
-        "gap": [asdict(ranked) for ranked in family.gap],
-        "of_one_architecture": {
-            "networks": family.alike,
-            "quality": asdict(family.alike_quality),
-            "layers": [asdict(ranked) for ranked in family.layers],
-        },
-    }
+def rank_networks(
+    zoo: Zoo,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[rankwise.Progress], None] | None = None,
+) -> Ranking:
+    """Measure all networks of a zoo and compute which scores rank them.
+
+    Args:
+        zoo: As `read_table` or `read_run_networks` returns it.
+        resamples: For the intervals; the permutation test takes ten times as many shuffles.
+        seed: The same seed gives the same numbers.
+        progress: Called after each network.
+    """
+    measured, unreadable = measure_networks(zoo.networks, progress)
+    members: dict[str, list[MeasuredNetwork]] = {}
+    for one in measured:
+        members.setdefault(one.network.family, []).append(one)
+    draws = _Draws(resamples, _SHUFFLES * resamples - 1, seed)
+    families = _adjust(
+        [_rank_family(n, zoo.grouping.get(n, ""), members[n], draws) for n in sorted(members)]
+    )
+    return Ranking(
+        zoo,
+        families,
+        (*zoo.skipped, *unreadable),
+        _choose_both_ways(families),
+        sum(one.p is not None for family in families for one in (*family.accuracy, *family.gap)),
+        seed,
+        resamples,
+        draws.permutations,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """How often to draw, and the seed."""
+
+    resamples: int
+    permutations: int
+    seed: int
+
+    def correlate(
+        self,
+        name: str,
+        members: Sequence[MeasuredNetwork],
+        first: Sequence[float | None],
+        second: Sequence[float | None],
+    ) -> ScoreCorrelation:
+        groups = [member.network.group for member in members]
+        coefficients = correlate(
+            first, second, groups=groups, resamples=self.resamples, seed=self.seed
+        )
+        p = permutation_test(
+            first, second, groups=groups, permutations=self.permutations, seed=self.seed
+        )
+        return ScoreCorrelation(name, *coefficients, p=p)
+
+    def correlate_scores(
+        self, members: Sequence[MeasuredNetwork], target: Sequence[float | None]
+    ) -> tuple[ScoreCorrelation, ...]:
+        return tuple(
+            self.correlate(name, members, [member.scores[name] for member in members], target)
+            for name in SCORES
+        )
+
+    def correlate_layers(self, alike: Sequence[MeasuredNetwork]) -> tuple[ScoreCorrelation, ...]:
+        """The q of each layer of networks of one architecture."""
+        accuracies = [member.network.accuracy for member in alike]
+        return tuple(
+            self.correlate(layer, alike, [m.qualities.get(layer) for m in alike], accuracies)
+            for layer in alike[0].qualities
+        )
+
+
+def _rank_family(
+    name: str, grouping: str, members: Sequence[MeasuredNetwork], draws: _Draws
+) -> Family:
+    shapes = Counter(member.shapes for member in members).most_common(1)[0][0]
+    alike = [member for member in members if member.shapes == shapes]
+    gaps = [member.network.gap for member in members]
+    has_gap = len(members) - gaps.count(None) >= _MIN_NETWORKS
+    return Family(
+        name,
+        grouping,
+        tuple(members),
+        draws.correlate_scores(members, [member.network.accuracy for member in members]),
+        draws.correlate_scores(members, gaps) if has_gap else (),
+        len(alike),
+        draws.correlate(
+            "quality",
+            alike,
+            [member.scores["quality"] for member in alike],
+            [member.network.accuracy for member in alike],
+        ),
+        draws.correlate_layers(alike) if len(alike) >= _MIN_NETWORKS else (),
+        draws.correlate(
+            "rank_one_share",
+            members,
+            [member.scores["quality"] for member in members],
+            [member.rank_one_share for member in members],
+        ),
+    )
+
+
+def _adjust(families: Sequence[Family]) -> tuple[Family, ...]:
+    """Adjust p: scores over all families and targets, layers within each family."""
+    adjusted = iter(adjust_holm([one.p for f in families for one in (*f.accuracy, *f.gap)]))
+    return tuple(
+        replace(
+            family,
+            accuracy=tuple(replace(one, adjusted=next(adjusted)) for one in family.accuracy),
+            gap=tuple(replace(one, adjusted=next(adjusted)) for one in family.gap),
+            layers=tuple(
+                replace(one, adjusted=p)
+                for one, p in zip(
+                    family.layers, adjust_holm([one.p for one in family.layers]), strict=True
+                )
+            ),
+        )
+        for family in families
+    )
+
+
+def _choose_both_ways(families: Sequence[Family]) -> tuple[Choice, ...]:
+    """Choose the best candidate on every other family, report it on the rest; and vice versa."""
+    halves = families[0::2], families[1::2]
+    if not halves[1]:
+        return ()
+    choices = (_choose(halves[0], halves[1]), _choose(halves[1], halves[0]))
+    return tuple(choice for choice in choices if choice is not None)
+
+
+def _choose(chosen_on: Sequence[Family], reported_on: Sequence[Family]) -> Choice | None:
+    values = {score.name: _list_srocc(chosen_on, score.name) for score in CANDIDATES}
+    means = {name: statistics.fmean(own.values()) for name, own in values.items() if own}
+    if not means:
+        return None
+    best = max(means, key=means.__getitem__)
+    return Choice(best, values[best], _list_srocc(reported_on, best))
+
+
+def _list_srocc(families: Iterable[Family], score: str) -> dict[str, float]:
+    values = {family.name: family.of(score).srocc.value for family in families}
+    return {name: value for name, value in values.items() if value is not None}

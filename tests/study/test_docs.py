@@ -1,0 +1,110 @@
+"""docs/study.md says what the code does."""
+
+import ast
+import importlib
+import re
+import shlex
+
+import pytest
+from typer.main import get_command
+
+from rankwise.cli import app
+from rankwise.lab.defaults import resolve
+from rankwise.study.grid import read_study
+from rankwise.study.results import collect_results
+from tests import ROOT
+
+pytest.importorskip("lightning_fabric")
+
+PAGE = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    rankwise (study .*?)(?:\s+#.*)?$", PAGE, re.M)
+
+
+def test_the_study_is_understood(tmp_path):
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    (tmp_path / "study.toml").write_text(block, encoding="utf-8")
+    study = read_study(tmp_path / "study.toml")
+    assert len(study.points) == 2 * 2 * 3
+    assert {c.data for point in study.points for c in point.candidates} == {"cifar10"}
+
+
+def test_what_the_python_example_imports_is_there():
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    lines = [node for node in ast.parse(block).body if isinstance(node, ast.ImportFrom)]
+    exec("\n".join(map(ast.unparse, lines)), {})  # noqa: S102
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_are_understood(command):
+    _, name, *words = shlex.split(command)
+    found = get_command(app).commands["study"].commands[name]
+    assert found.make_context(name, words, resilient_parsing=False).params
+
+
+STUDIES = ROOT / "studies"
+FILES = sorted(STUDIES.glob("*/*.toml"))
+# Every table and figure of the paper.
+PAPER = {
+    "table_1a",
+    "table_1b",
+    "imagenet_batches",
+    "pathology",
+    "batch_sizes",
+    "beta",
+    "evolution",
+    "epoch_times",
+    "rates",
+    "lstm",
+    "wgan",
+    "correlation",
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_study_is_a_table_of_runs_that_can_be_asked_for(path):
+    study = read_study(path)
+    assert study.title
+    assert collect_results([], study).expected >= len(study.points)  # labels are unique
+    sizes = {resolve(point.config).epochs for point in study.points}
+    assert path.parent.name == "paper" or max(filter(None, sizes)) <= 30
+
+
+@pytest.mark.parametrize("scale", ["paper", "cpu"])
+def test_every_table_and_figure_has_a_study_at_both_scales(scale):
+    assert {path.stem for path in (STUDIES / scale).glob("*.toml")} >= PAPER
+
+
+def test_records_are_of_studies_that_are_there():
+    known = {path.stem for path in (STUDIES / "cpu").glob("*.toml")}
+    assert {path.stem for path in (STUDIES / "records").glob("*.jsonl")} <= known
+
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def results(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module("results")
+
+
+def test_the_page_follows_from_the_records(results):
+    assert results.page() == (DOCS / "results.md").read_text(encoding="utf-8")
+
+
+def test_every_study_has_a_section_and_every_section_words_that_are_its_own(results):
+    records = {path.stem for path in results.RECORDS.glob("*.json*")}
+    known = {*results.SECTIONS, "results", *(r for r in records if r.startswith("ranking_"))}
+    assert set(results._words()) <= known
+    # Runs of the correlation study are ranked, not tabled.
+    assert {path.stem for path in results.STUDIES.glob("*.toml")} == {
+        *results.SECTIONS,
+        "correlation",
+    }
+
+
+def test_pictures_of_the_page_are_there(results):
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    for name in results.FIGURES:
+        assert (name in text) == (DOCS / name).exists()
