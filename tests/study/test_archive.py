@@ -167,7 +167,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
 def test_an_import_that_failed_half_way_leaves_no_half_of_a_run(tmp_path, monkeypatch):
     path = packed(tmp_path)
     again = tmp_path / "again"
-    real, written = run_folder.write_bytes, []
+    real, written = run_folder.write_atomically, []
 
     def full(file, content):
         written.append(file)
@@ -176,8 +176,8 @@ def test_an_import_that_failed_half_way_leaves_no_half_of_a_run(tmp_path, monkey
         real(file, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "write_bytes", full)
-        patch.setattr(archive, "write_bytes", full)
+        patch.setattr(run_folder, "write_atomically", full)
+        patch.setattr(archive, "write_atomically", full)
         with pytest.raises(RunError, match="The disk is full"):
             unpack(path, again)
     assert len(list(again.iterdir())) == 1
