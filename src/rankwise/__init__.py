@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.numerics.metrics import theorem_rate_bound as theorem_rate_bound
     from rankwise.numerics.spectrum import singular_values as singular_values
     from rankwise.numerics.unfold import Unfolding as Unfolding
-    from rankwise.numerics.unfold import kind_of as kind_of
+    from rankwise.numerics.unfold import infer_kind as infer_kind
     from rankwise.numerics.unfold import plan_unfoldings as plan_unfoldings
     from rankwise.numerics.unfold import unfold as unfold
     from rankwise.optim.param_groups import layer_groups as layer_groups
@@ -62,7 +62,7 @@ _PUBLIC_NAMES = {
         "condition effective_rank network_quality quality stable_rank theorem_rate_bound"
     ),
     "numerics.spectrum": "singular_values",
-    "numerics.unfold": "Unfolding kind_of plan_unfoldings unfold",
+    "numerics.unfold": "Unfolding infer_kind plan_unfoldings unfold",
     "optim.param_groups": "layer_groups",
     "optim.rates": "beta_for",
     "optim.rmsgd": "RMSGD",

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankwise import NotFiniteError, evbmf, low_rank
-from rankwise.numerics.evbmf import _rounding, factorise
+from rankwise.numerics.evbmf import estimate_rounding, factorise
 from rankwise.numerics.free_energy import FreeEnergy
-from rankwise.numerics.spectrum import exact_spectrum
+from rankwise.numerics.spectrum import compute_spectrum
 from tests.reference.evbmf_reference import reference_evbmf
 
 sides = st.tuples(st.integers(2, 40), st.integers(1, 300)).map(sorted)
@@ -147,10 +147,10 @@ def test_any_spectrum_gives_a_finite_answer_at_least_as_good_as_a_grid(values, e
     top = sorted(values, reverse=True)[: part.rank]
     assert (part.values <= np.array(top) * (1 + 1e-12)).all()
     lam = (np.sort(values)[::-1] / max(1e-300, *values)) ** 2
-    energy = FreeEnergy.of(lam, columns)
-    lower, upper = energy.bounds()
+    energy = FreeEnergy.from_spectrum(lam, columns)
+    lower, upper = energy.find_bounds()
     if 1e-30 < lower < upper:
-        v, rank = energy.minimum()
+        v, rank = energy.find_minimum()
         grid = np.geomspace(lower, upper, 400)
         counts = np.array([np.count_nonzero(lam > energy.x_bar * point) for point in grid])
         lowest = energy.value(grid, counts).min()
@@ -159,7 +159,7 @@ def test_any_spectrum_gives_a_finite_answer_at_least_as_good_as_a_grid(values, e
 
 
 def test_slope_is_the_derivative_of_the_free_energy():
-    energy = FreeEnergy.of(np.linspace(1, 0.01, 30) ** 2, 70)
+    energy = FreeEnergy.from_spectrum(np.linspace(1, 0.01, 30) ** 2, 70)
     v = np.geomspace(0.02, 0.2, 50)
     count = np.array([np.count_nonzero(energy.lam > energy.x_bar * point) for point in v])
     step = 1e-6
@@ -198,8 +198,8 @@ class TestCornerCases:
             rows, rank = 8 + seed, 1 + seed // 8
             left = torch.randn(rows, rank).double() * torch.randn(rows, 1).double().exp()
             rounded = (left @ torch.randn(rank, 3 * rows).double()).to(dtype)
-            spectrum = exact_spectrum(rounded)
-            assert spectrum.values[rank] < _rounding(spectrum, torch.finfo(dtype).eps)
+            spectrum = compute_spectrum(rounded)
+            assert spectrum.values[rank] < estimate_rounding(spectrum, torch.finfo(dtype).eps)
 
     def test_rows_that_are_merely_small_are_no_rounding(self):
         matrix = torch.randn(16, 144) * torch.logspace(0, -10, 16)[:, None]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rankwise import kind_of, plan_unfoldings, unfold
+from rankwise import infer_kind, plan_unfoldings, unfold
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_unfold_of_channels_last_is_the_same_matrix():
     ],
 )
 def test_kind(name, shape, kind):
-    assert kind_of(name, shape) == kind
+    assert infer_kind(name, shape) == kind

@@ -1,4 +1,7 @@
-"""Spectrum → low-rank singular values: empirical variational Bayes matrix factorisation (EVBMF)."""
+"""Spectrum → low-rank singular values: empirical variational Bayes matrix factorisation (EVBMF).
+
+METHOD §2; the free energy and its minimum are in `free_energy`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,15 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 from rankwise.numerics.free_energy import FreeEnergy
-from rankwise.numerics.spectrum import Array, Spectrum, Workspace, exact_spectrum, fast_spectrum
+from rankwise.numerics.spectrum import (
+    Array,
+    Spectrum,
+    Workspace,
+    compute_gram_spectrum,
+    compute_spectrum,
+)
 
-__all__ = ["LowRank", "evbmf", "factorise", "low_rank"]
+__all__ = ["LowRank", "estimate_rounding", "evbmf", "factorise", "low_rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,7 @@ class LowRank:
     """The low-rank part Ŵ of a matrix W, by its singular values.
 
     Attributes:
-        values: d_i, descending: the singular values of Ŵ. Empty where W is noise only.
+        values: d_i, descending: the singular values of Ŵ. Empty if W is noise only.
         noise_variance: σ², the variance of one entry's noise.
         threshold: √(Mσ²x̄): the singular values of W above it were kept.
 
@@ -43,7 +52,7 @@ class LowRank:
 
 
 def evbmf(singular_values: npt.ArrayLike, *, columns: int) -> LowRank:
-    """Parts a spectrum into signal and noise at the global minimum of the free energy.
+    """Split a spectrum into signal and noise at the global minimum of the free energy.
 
     Args:
         singular_values: All L = min(rows, columns) singular values of the matrix, zeros included.
@@ -62,18 +71,18 @@ def evbmf(singular_values: npt.ArrayLike, *, columns: int) -> LowRank:
         >>> rankwise.evbmf([3.0, 0.0, 0.0, 0.0], columns=4).values
         array([3.])
     """
-    s = _descending(singular_values, columns)  # (L,)
+    s = _sort_descending(singular_values, columns)  # (L,)
     if len(s) == 0 or s[0] == 0.0:
         return LowRank(np.empty(0), 0.0, 0.0)
     largest = float(s[0])
-    energy = FreeEnergy.of((s / largest) ** 2, columns)
-    v, rank = energy.minimum()
+    energy = FreeEnergy.from_spectrum((s / largest) ** 2, columns)
+    v, rank = energy.find_minimum()  # v = Mσ²
     sigma = largest * math.sqrt(v / columns)
     d = s[:rank] * energy.shrinkage(v, rank)
     return LowRank(d, sigma * sigma, largest * math.sqrt(v * energy.x_bar))
 
 
-def _descending(singular_values: npt.ArrayLike, columns: int) -> Array:
+def _sort_descending(singular_values: npt.ArrayLike, columns: int) -> Array:
     s = np.sort(np.asarray(singular_values, dtype=np.float64).reshape(-1))[::-1]
     if not np.isfinite(s).all() or (s < 0).any():
         raise ArgumentError("Expected finite, non-negative singular values; check the matrix.")
@@ -88,80 +97,80 @@ def _descending(singular_values: npt.ArrayLike, columns: int) -> Array:
 def factorise(
     weight: Tensor, stored: torch.dtype | None = None, workspace: Workspace | None = None
 ) -> tuple[Spectrum, LowRank]:
-    """A matrix's spectrum and its low-rank part, by the fastest route that is accurate enough.
+    """Compute a matrix's spectrum and its low-rank part by the fastest accurate route.
 
     Args:
         weight: A floating tensor on any device, whose first dimension gives the matrix's rows; the
             others, taken together, give its columns.
-        stored: The type the numbers come from, where `weight` holds them in a wider one.
-        workspace: The calling thread's.
+        stored: The type the numbers were stored in, where `weight` has a wider one.
+        workspace: That of the calling thread.
 
     Returns:
-        The spectrum of the matrix and what EVBMF keeps of it.
+        The spectrum of the matrix, and what EVBMF keeps of it.
 
     Raises:
         NotFiniteError: If the matrix holds NaN or infinity.
     """
-    spectrum = fast_spectrum(weight, workspace)
+    spectrum = compute_gram_spectrum(weight, workspace)
     part = evbmf(spectrum.values, columns=spectrum.columns)
-    # What EVBMF looks at lies at the noise's level or above it. Where that is finer than the
-    # route resolves, the values below are rounding, not weights.
+    # EVBMF depends on the values at the noise's level and above. Where that level is below the
+    # resolution of the Gram matrix, the values there are rounding errors, not weights.
     if part.threshold < spectrum.resolution:
-        spectrum = exact_spectrum(weight)
+        spectrum = compute_spectrum(weight)
         part = evbmf(spectrum.values, columns=spectrum.columns)
     epsilon = torch.finfo(stored or weight.dtype).eps
-    if part.threshold < _rounding(spectrum, epsilon):
+    if part.threshold < estimate_rounding(spectrum, epsilon):
         values = spectrum.values.copy()
-        values[_rank_beside_rounding(weight, epsilon) :] = 0.0
+        values[_count_above_rounding(weight, epsilon) :] = 0.0
         part = evbmf(values, columns=spectrum.columns)
     if part.rank and part.noise_variance == 0.0:
-        part = _noise_of_the_living(weight.flatten(1), part)
+        part = _drop_zero_rows(weight.flatten(1), part)
     return spectrum, part
 
 
-def _rounding(spectrum: Spectrum, epsilon: float) -> float:
-    """Up to what singular value rounding to the stored type can reach.
+def estimate_rounding(spectrum: Spectrum, epsilon: float) -> float:
+    """Return the largest singular value that rounding to the stored type can cause.
 
-    The tests try it on matrices of exactly low rank, of every floating type; noise that a network
-    learned from is far above it.
+    The tests check it on matrices of exactly low rank in every floating type. The noise in trained
+    networks is far above it.
     """
     return 2 * epsilon * spectrum.norm / math.sqrt(len(spectrum.values))
 
 
-def _rank_beside_rounding(weight: Tensor, epsilon: float) -> int:
-    """How many directions a matrix has beside those that rounding to the stored type gives it.
+def _count_above_rounding(weight: Tensor, epsilon: float) -> int:
+    """Count the singular values that are not caused by rounding to the stored type.
 
-    Rounding errors of a matrix of exactly low rank are larger where its entries are, so that EVBMF
-    would find structure in them. With all rows scaled to one length the errors are alike, and rows
-    that are merely small do not count as rounding.
+    Rounding errors are larger where the entries are larger, so that EVBMF would find structure in
+    the errors of a matrix of exactly low rank. With all rows scaled to one length the errors are
+    alike, and rows that are merely small do not count as rounding.
     """
     matrix = weight.detach().cpu().to(torch.float64).flatten(1)
     if matrix.shape[0] > matrix.shape[1]:
         matrix = matrix.T
     lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
-    spectrum = exact_spectrum(matrix / lengths.where(lengths > 0, lengths.new_ones(())))
-    return int(np.count_nonzero(spectrum.values > _rounding(spectrum, epsilon)))
+    spectrum = compute_spectrum(matrix / lengths.where(lengths > 0, lengths.new_ones(())))
+    return int(np.count_nonzero(spectrum.values > estimate_rounding(spectrum, epsilon)))
 
 
-def _noise_of_the_living(matrix: Tensor, part: LowRank) -> LowRank:
-    """EVBMF without the rows and columns that are zero throughout, where these hide the noise.
+def _drop_zero_rows(matrix: Tensor, part: LowRank) -> LowRank:
+    """Run EVBMF without the rows and columns that are entirely zero, which hide the noise.
 
-    So many dead rows that the smallest singular values are exactly zero leave the free energy
-    without a minimum: it falls for ever as σ² → 0, and noise in the living rows would pass for
+    Where so many rows are zero that the smallest singular values are exactly zero, the free energy
+    has no minimum: it falls without bound as σ² → 0, and noise in the other rows would count as
     structure.
     """
     matrix = matrix.detach().cpu().to(torch.float64)  # the smallest types can't be compared
     rows, columns = (matrix != 0).any(dim=1), (matrix != 0).any(dim=0)
     if bool(rows.all()) and bool(columns.all()):
         return part
-    living = exact_spectrum(matrix[rows][:, columns])
-    return evbmf(living.values, columns=living.columns)
+    spectrum = compute_spectrum(matrix[rows][:, columns])
+    return evbmf(spectrum.values, columns=spectrum.columns)
 
 
 def low_rank(matrix: Tensor) -> Tensor:
-    """Ŵ, the low-rank part of a matrix itself: what EVBMF keeps, shrunk, without the noise.
+    """Return Ŵ, the low-rank part of a matrix: what EVBMF keeps, shrunk, without the noise.
 
-    Nothing else in rankwise needs singular vectors; this takes a full SVD.
+    This is the only function that needs singular vectors; it computes a full SVD.
 
     Args:
         matrix: A 2-D floating tensor.
@@ -177,8 +186,8 @@ def low_rank(matrix: Tensor) -> Tensor:
         >>> import torch, rankwise
         >>> _ = torch.manual_seed(0)
         >>> planted = torch.randn(40, 3) @ torch.randn(3, 90)
-        >>> found = rankwise.low_rank(planted + 0.1 * torch.randn(40, 90))
-        >>> int(torch.linalg.matrix_rank(found))
+        >>> cleaned = rankwise.low_rank(planted + 0.1 * torch.randn(40, 90))
+        >>> int(torch.linalg.matrix_rank(cleaned))
         3
     """
     _, part = factorise(matrix)

@@ -35,7 +35,7 @@ Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
-# Pairs (v, λ_i) looked at in one block: bounds the memory, and a block stays in the cache.
+# Pairs (v, λ_i) evaluated in one block: bounds the memory, and a block stays in the cache.
 _BLOCK = 1 << 16
 # Newton needs about three steps; bisection alone, from any bracket of doubles, fewer than this.
 _ITERATIONS = 200
@@ -53,54 +53,56 @@ class FreeEnergy:
     x_bar: float
 
     @classmethod
-    def of(cls, lam: Array, columns: int) -> FreeEnergy:
-        """The free energy of the spectrum λ_i/λ_1, descending, of a matrix with M columns."""
+    def from_spectrum(cls, lam: Array, columns: int) -> FreeEnergy:
+        """Build the free energy of the spectrum λ_i/λ_1, descending, of a matrix with M columns."""
         alpha = len(lam) / columns
         tau_bar = 2.5129 * math.sqrt(alpha)
-        # Far below what float64 can tell beside 1, and far enough for τ³ not to overflow.
+        # Far below float64's resolution at 1, and large enough that τ³ does not overflow.
         lam = np.where(lam > 1e-90, lam, 0.0)
-        # Summed from the smallest up, so that a huge λ_1 can't swallow the rest.
+        # Summed from the smallest up, so that a huge λ_1 does not absorb the rest.
         rest = np.concatenate((np.cumsum(lam[::-1])[::-1], [0.0]))
         return cls(lam, rest, alpha, tau_bar, (1 + tau_bar) * (1 + alpha / tau_bar))
 
-    def bounds(self) -> tuple[float, float]:
-        """The interval in which the minimiser must lie, in units of v."""
+    def find_bounds(self) -> tuple[float, float]:
+        """Return the interval that contains the minimiser, in units of v (METHOD §2)."""
         L = len(self.lam)
         k = math.ceil(L / (1 + self.alpha)) - 1
         lower = max(self.lam[k] / self.x_bar, self.rest[k] / (L - k))
         return float(lower), float(self.rest[0] / L)
 
-    def minimum(self) -> tuple[float, int]:
-        """The global minimiser v of F, and how many λ_i are kept there."""
-        lower, upper = self.bounds()
-        if lower == 0.0:  # No noise at all: F → −∞ as v → 0, and whatever isn't zero is kept.
+    def find_minimum(self) -> tuple[float, int]:
+        """Return the global minimiser v of F, and how many λ_i are kept there."""
+        lower, upper = self.find_bounds()
+        if (
+            lower == 0.0
+        ):  # No noise at all: F → −∞ as v → 0, and everything that isn't zero is kept.
             return 0.0, int(np.count_nonzero(self.lam))
         if lower >= upper:  # A flat spectrum, as of an orthogonal matrix: nothing stands out.
             return upper, int(np.count_nonzero(self.lam > upper * self.x_bar))
-        v, count = self._candidates(lower, upper)
+        v, count = self._list_candidates(lower, upper)
         best = int(np.argmin(self.value(v, count)))
         return float(v[best]), int(count[best])
 
-    def _candidates(self, lower: float, upper: float) -> tuple[Array, Counts]:
-        """Every v where F can have its infimum: inside an interval, or beside an edge."""
+    def _list_candidates(self, lower: float, upper: float) -> tuple[Array, Counts]:
+        """Return every v where F can have its infimum: inside an interval, or at an edge."""
         breakpoints = self.lam[::-1] / self.x_bar  # ascending
         inside = breakpoints[(breakpoints > lower) & (breakpoints < upper)]
         edges = np.concatenate(([lower], np.unique(inside), [upper]))
         at = len(self.lam) - np.searchsorted(breakpoints, edges, side="right")
         below = len(self.lam) - np.searchsorted(breakpoints, edges, side="left")
-        below[0] = at[0]  # below the lower bound nobody looks
+        below[0] = at[0]  # nothing below the lower bound is searched
         slope = self.slope(edges, at)
         slope_below = slope + (below - at) * self.tau_bar  # a λ at its own breakpoint has τ = τ̄
         # From −S/v the slope can gain this much up to the next edge; all else lowers it.
         headroom = self.rest[at[:-1]] * (1 / edges[:-1] - 1 / edges[1:])
-        roots, counts = self._minima_inside(edges, at[:-1], slope[:-1], slope_below[1:], headroom)
+        roots, counts = self._find_minima(edges, at[:-1], slope[:-1], slope_below[1:], headroom)
         low, high = np.minimum(slope[:-1], slope_below[1:]), slope[:-1] + headroom
-        stands = self._undominated(edges, below - at, low, high)
-        v = np.concatenate((roots, edges[stands], edges[stands]))
-        return v, np.concatenate((counts, at[stands], below[stands]))
+        possible = self._find_undominated(edges, below - at, low, high)
+        v = np.concatenate((roots, edges[possible], edges[possible]))
+        return v, np.concatenate((counts, at[possible], below[possible]))
 
-    def _undominated(self, edges: Array, here: Counts, low: Array, high: Array) -> Mask:
-        """Which edges may hold the infimum, by bounds of the slope alone, without a logarithm.
+    def _find_undominated(self, edges: Array, here: Counts, low: Array, high: Array) -> Mask:
+        """Return which edges may hold the infimum, from bounds of the slope, without a logarithm.
 
         Args:
             edges: The edges, ascending.
@@ -119,12 +121,12 @@ class FreeEnergy:
         by_a_later = most > np.minimum.accumulate(most[::-1])[::-1] + rounding
         return ~(by_an_earlier | by_a_later)
 
-    def _minima_inside(
+    def _find_minima(
         self, edges: Array, count: Counts, slope_left: Array, slope_right: Array, headroom: Array
     ) -> tuple[Array, Counts]:
-        """F's minima strictly between two edges: where the slope goes from − to +."""
+        """Return F's minima strictly between two edges: where the slope goes from − to +."""
         left, right = edges[:-1], edges[1:].copy()
-        found = (slope_left < 0) & (slope_right > 0)
+        has_root = (slope_left < 0) & (slope_right > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = slope_left / (slope_left - slope_right)  # where a chord over 1/v meets zero
             start = 1 / ((1 - share) / left + share / right)
@@ -132,13 +134,15 @@ class FreeEnergy:
         for j in np.flatnonzero(
             (slope_left < 0) & (slope_right <= 0) & (slope_left + headroom > 0)
         ):
-            rise = self._rise_between(left[j], right[j], count[j : j + 1])
-            found[j] = rise is not None
+            rise = self._find_rise(left[j], right[j], count[j : j + 1])
+            has_root[j] = rise is not None
             start[j] = right[j] = rise or right[j]
-        return self._roots(left[found], right[found], start[found], count[found]), count[found]
+        return self._find_roots(
+            left[has_root], right[has_root], start[has_root], count[has_root]
+        ), count[has_root]
 
-    def _rise_between(self, low: float, high: float, count: Counts) -> float | None:
-        """A v between two edges with negative slope at which the slope is positive, if any."""
+    def _find_rise(self, low: float, high: float, count: Counts) -> float | None:
+        """Return a v with positive slope between two edges with negative slope, if there is one."""
         rest = float(self.rest[count[0]])
         while low < (middle := math.sqrt(low) * math.sqrt(high)) < high:
             slope, bend = (float(f[0]) for f in self._slope_and_bend(np.array([middle]), count))
@@ -149,8 +153,8 @@ class FreeEnergy:
                 return None
         return None
 
-    def _roots(self, low: Array, high: Array, start: Array, count: Counts) -> Array:
-        """The slope's roots, one in each bracket, by Newton's method kept inside by bisection.
+    def _find_roots(self, low: Array, high: Array, start: Array, count: Counts) -> Array:
+        """Return the slope's roots, one in each bracket, by Newton's method with bisection.
 
         In 1/v the slope is nearly straight, since −S/v is most of it; so Newton steps in 1/v.
         """
@@ -168,51 +172,51 @@ class FreeEnergy:
         return v
 
     def value(self, v: Array, count: Counts) -> Array:
-        """F(v), but for a constant."""
-        (kept,) = self._sums(v, count, self._kept_term)
+        """Return F(v) up to a constant."""
+        (kept,) = self._sum_kept(v, count, self._kept_term)
         return self.rest[count] / v + len(self.lam) * np.log(v) + count * (1 + self.alpha) + kept
 
     def _kept_term(self, tau: Array | float) -> Array:
         return self.alpha / tau + np.log1p(tau) + self.alpha * np.log1p(tau / self.alpha)
 
     def slope(self, v: Array, count: Counts) -> Array:
-        """h(v) = v·F'(v)."""
-        (kept,) = self._sums(v, count, np.reciprocal)
+        """Return h(v) = v·F'(v)."""
+        (kept,) = self._sum_kept(v, count, np.reciprocal)
         return self._slope(v, count, kept)
 
     def _slope(self, v: Array, count: Counts, kept: Array) -> Array:
         return len(self.lam) - self.rest[count] / v - count * (1 + self.alpha) - self.alpha * kept
 
     def _slope_and_bend(self, v: Array, count: Counts) -> tuple[Array, Array]:
-        """h(v) and v·h'(v); the latter decreases with v between two breakpoints."""
-        kept, bent = self._sums(v, count, np.reciprocal, self._bend_term)
+        """Return h(v) and v·h'(v); the latter decreases with v between two breakpoints."""
+        kept, bent = self._sum_kept(v, count, np.reciprocal, self._bend_term)
         return self._slope(v, count, kept), self.rest[count] / v - bent
 
     def _bend_term(self, tau: Array) -> Array:
         return (tau + 1) * (tau + self.alpha) / (tau * (tau * tau / self.alpha - 1))
 
     def shrinkage(self, v: float, count: int) -> Array:
-        """d_i/s_i = τ_i/x_i for the λ_i that are kept."""
+        """Return d_i/s_i = τ_i/x_i for the λ_i that are kept."""
         if v == 0.0:
             return np.ones(count)
         x = self.lam[:count] / v
         return self.tau(x) / x
 
     def tau(self, x: Array) -> Array:
-        """The larger root of (1 + τ)(1 + α/τ) = x, for x ≥ (1 + √α)²."""
+        """Return the larger root of (1 + τ)(1 + α/τ) = x, for x ≥ (1 + √α)²."""
         root = math.sqrt(self.alpha)
-        # In factors the discriminant loses no digit where x is close to (1 + √α)².
+        # As factors, the discriminant loses no digits where x is close to (1 + √α)².
         return 0.5 * (x - (1 + self.alpha) + np.sqrt((x - (1 + root) ** 2) * (x - (1 - root) ** 2)))
 
-    def _sums(self, v: Array, count: Counts, *terms: Callable[[Array], Array]) -> Array:
-        """Σ_{i < count} term(τ(λ_i/v)) for each term and each v."""
+    def _sum_kept(self, v: Array, count: Counts, *terms: Callable[[Array], Array]) -> Array:
+        """Return Σ_{i < count} term(τ(λ_i/v)) for each term and each v."""
         sums = np.zeros((len(terms), len(v)))
         step = max(1, _BLOCK // max(1, int(count.max(initial=0))))
         for start in range(0, len(v), step):
             block = slice(start, start + step)
             widest = int(count[block].max())
             kept = np.arange(widest) < count[block, None]
-            # x̄ stands in where a λ is not kept: τ is real there, and the sum leaves it out.
+            # x̄ replaces the λ that are not kept: τ is real there, and the sum leaves it out.
             tau = self.tau(np.where(kept, self.lam[:widest] / v[block, None], self.x_bar))
             for i, term in enumerate(terms):
                 sums[i, block] = np.einsum("vi,vi->v", term(tau), kept)

@@ -28,7 +28,7 @@ _ROUNDING = 1e-12
 
 
 def stable_rank(values: npt.ArrayLike, size: int, *, p: float = 2.0) -> float:
-    """S = (1/n) Σ (d_i/d_1)^p, Eq. 2: how much of its space a layer uses.
+    """Return s = (1/n) Σ (d_i/d_1)^p, Eq. 2: how much of its space a layer uses.
 
     Args:
         values: d_i, the singular values of the low-rank part.
@@ -50,7 +50,7 @@ def stable_rank(values: npt.ArrayLike, size: int, *, p: float = 2.0) -> float:
 
 
 def condition(values: npt.ArrayLike) -> float:
-    """κ = 1 − d_n'/d_1, Eq. 3: how unevenly the low-rank part stretches its space.
+    """Return κ = 1 − d_n'/d_1, Eq. 3: how unevenly the low-rank part stretches its space.
 
     Args:
         values: d_i, the singular values of the low-rank part.
@@ -70,7 +70,7 @@ def condition(values: npt.ArrayLike) -> float:
 
 
 def quality(stable_rank: float, condition: float) -> float:
-    """Q = arctan(s/κ): one figure for stable rank and condition.
+    """Return q = arctan(s/κ): stable rank and condition in one number.
 
     Args:
         stable_rank: s.
@@ -90,7 +90,7 @@ def quality(stable_rank: float, condition: float) -> float:
 def network_quality(
     qualities: Iterable[float], *, squared: bool = False, skip_empty: bool = False
 ) -> float | None:
-    """Q = ‖q‖₂/√L over a network's L layers.
+    """Return Q = ‖q‖₂/√L over a network's L layers.
 
     Args:
         qualities: q of each probed layer.
@@ -113,7 +113,7 @@ def network_quality(
 
 
 def noise_fraction(part: LowRank, spectrum: Spectrum) -> float:
-    """1 − ‖Ŵ‖²/‖W‖²: the share of a weight's energy that is noise; 1 for an empty Ŵ."""
+    """Return 1 − ‖Ŵ‖²/‖W‖²: the share of a weight's energy that is noise; 1 for an empty Ŵ."""
     if part.rank == 0:
         return 1.0
     largest = float(spectrum.values[0])
@@ -122,7 +122,7 @@ def noise_fraction(part: LowRank, spectrum: Spectrum) -> float:
 
 
 def effective_rank(values: npt.ArrayLike) -> float:
-    """exp(−Σ p_i ln p_i) with p_i = s_i/Σs: the rank that the spectrum's entropy amounts to.
+    """Return exp(−Σ p_i ln p_i) with p_i = s_i/Σs: the exponential of the spectrum's entropy.
 
     Args:
         values: s_i, the singular values of the weight itself, or of its low-rank part.
@@ -146,11 +146,11 @@ def effective_rank(values: npt.ArrayLike) -> float:
 
 
 def theorem_rate_bound(weight: Tensor, gradient: Tensor) -> float:
-    """The rate above which the stable rank of W − ηG is sure not to fall (Theorem 1).
+    """Return the rate above which the stable rank of W − ηG does not fall (Theorem 1).
 
-    A diagnostic; it plays no part in the update. The theorem weighs ‖W − ηG‖²_F against
+    A diagnostic; it is not used in the update. The theorem compares ‖W − ηG‖²_F with
     (‖W‖₂ + η‖G‖₂)², so it holds from some η on only where G's own stable rank ‖G‖²_F/‖G‖₂² exceeds
-    W's. Where it does not, no rate is sure, and the bound is infinite.
+    W's. Where it does not, there is no such rate, and the bound is infinite.
 
     Args:
         weight: W; more than two dimensions are unfolded by output channels.
@@ -182,7 +182,7 @@ def theorem_rate_bound(weight: Tensor, gradient: Tensor) -> float:
     energy, gradient_energy = float(np.sum(s**2)), float(np.sum(g**2))  # tr(WᵀW), tr(GᵀG)
     numerator = 2 * (float((W * G).sum()) + ratio * energy)
     denominator = gradient_energy - ratio**2 * energy
-    # Both vanish where G is a multiple of W; what is left of them then is rounding.
+    # Both vanish where G is a multiple of W, up to rounding errors.
     if denominator <= _ROUNDING * gradient_energy:
         return math.inf if numerator > _ROUNDING * ratio * energy else 0.0
     return max(numerator / denominator, 0.0)

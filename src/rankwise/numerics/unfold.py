@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 
-__all__ = ["Modes", "Unfolding", "check_modes", "kind_of", "plan_unfoldings", "unfold"]
+__all__ = ["Modes", "Unfolding", "check_modes", "infer_kind", "plan_unfoldings", "unfold"]
 
 Modes = Literal["both", "input", "output"]
 
@@ -23,7 +23,7 @@ _ATTENTION = re.compile(r"(^|\.)(in_proj_weight|[qkv]_proj_weight)(\[\w+\])?$")
 
 @dataclass(frozen=True, slots=True)
 class Unfolding:
-    """One way to lay a weight out as a matrix.
+    """One way to reshape a weight to a matrix.
 
     Attributes:
         modes: The modes it serves: ("matrix",), ("input",), ("output",), or both of a 1×1
@@ -47,7 +47,7 @@ class Unfolding:
 def plan_unfoldings(
     shape: tuple[int, ...], *, modes: Modes = "both", transposed: bool = False
 ) -> tuple[Unfolding, ...]:
-    """The unfoldings of a weight of this shape that carry rank information.
+    """Return the unfoldings of a weight of this shape that carry rank information.
 
     Args:
         shape: `[out, in]`, or `[out, in/groups, *kernel]` as torch stores convolutions.
@@ -55,8 +55,8 @@ def plan_unfoldings(
         transposed: Whether the tensor is a transposed convolution's, `[in, out/groups, *kernel]`.
 
     Returns:
-        None for fewer than two dimensions; without the modes that have only one row or column,
-        as the input mode of a depthwise convolution.
+        One per mode that has more than one row and column, so none for fewer than two dimensions,
+        and only the output mode of a depthwise convolution.
 
     Example:
         >>> import rankwise
@@ -65,21 +65,16 @@ def plan_unfoldings(
     """
     if len(shape) < 2:
         return ()
-    candidates = list(_candidates(shape, modes, transposed))
-    return tuple(u for u in candidates if u.rows > 1)
+    return tuple(u for u in _list_unfoldings(shape, modes, transposed) if u.rows > 1)
 
 
 def check_modes(modes: str) -> None:
-    """See that `modes` is one of those there are.
-
-    Raises:
-        ArgumentError: If it is not.
-    """
+    """Raise an ArgumentError if `modes` is unknown."""
     if modes not in ("both", "input", "output"):
         raise ArgumentError(f"Expected modes='both', 'input' or 'output', got {modes!r}.")
 
 
-def _candidates(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Iterator[Unfolding]:
+def _list_unfoldings(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Iterator[Unfolding]:
     check_modes(modes)
     wanted = ("input", "output") if modes == "both" else (modes,)
     if len(shape) == 2:
@@ -94,7 +89,7 @@ def _candidates(shape: tuple[int, ...], modes: Modes, transposed: bool) -> Itera
 
 
 def unfold(weight: Tensor, axis: int = 0) -> Tensor:
-    """Lays a weight out as a matrix whose rows run along one axis.
+    """Reshape a weight to a matrix whose rows run along one axis.
 
     Args:
         weight: A tensor with two or more dimensions.
@@ -111,14 +106,14 @@ def unfold(weight: Tensor, axis: int = 0) -> Tensor:
     return weight.movedim(axis, 0).flatten(1)
 
 
-def kind_of(name: str, shape: tuple[int, ...]) -> str:
-    """What kind of layer a weight belongs to, as far as its name and shape tell.
+def infer_kind(name: str, shape: tuple[int, ...]) -> str:
+    """Infer the kind of layer a weight belongs to from its name and shape.
 
     Example:
         >>> import rankwise
-        >>> rankwise.kind_of("encoder.conv1.weight", (64, 3, 7, 7))
+        >>> rankwise.infer_kind("encoder.conv1.weight", (64, 3, 7, 7))
         'conv2d'
-        >>> rankwise.kind_of("rnn.weight_hh_l0", (400, 100))
+        >>> rankwise.infer_kind("rnn.weight_hh_l0", (400, 100))
         'recurrent'
     """
     if len(shape) < 2:

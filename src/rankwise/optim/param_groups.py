@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rankwise.errors import ArgumentError
-from rankwise.numerics.unfold import kind_of
+from rankwise.numerics.unfold import infer_kind
 
 __all__ = ["Group", "layer_groups", "list_layers", "select_weights", "split_group"]
 
@@ -112,7 +112,7 @@ def select_weights(
     """Return the weights of a group to measure; globs match a name or a kind of layer."""
 
     def matches(name: str, weight: Tensor, globs: Sequence[str]) -> bool:
-        texts = (name, kind_of(name, tuple(weight.shape)))
+        texts = (name, infer_kind(name, tuple(weight.shape)))
         return any(fnmatchcase(text, glob) for text in texts for glob in globs)
 
     return [

@@ -22,11 +22,11 @@ from rankwise.numerics.random_matrix import check_seed, draw_gaussian_spectrum
 from rankwise.numerics.spectrum import (
     Spectrum,
     Workspace,
-    block_entries,
-    exact_spectrum,
-    in_float64,
+    compute_spectrum,
+    convert_to_float64,
+    count_block_entries,
 )
-from rankwise.numerics.unfold import Modes, Unfolding, kind_of, plan_unfoldings
+from rankwise.numerics.unfold import Modes, Unfolding, infer_kind, plan_unfoldings
 from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetrics
 from rankwise.probes.tensor import Status, Weight
 from rankwise.probes.workers import Task, run_tasks
@@ -137,7 +137,9 @@ def estimate_cost(weight: Weight, modes: Modes = "both") -> Cost:
     sides = [(u.rows, u.columns) for u in _plan(weight, modes)]
     # A Gram matrix takes L²M/2 multiplications, its eigenvalues 4L³/3 at a third of the speed.
     work = math.fsum(rows * rows * (columns / 2 + 4 * rows) for rows, columns in sides)
-    largest = max(16 * rows * rows + 8 * block_entries(rows, columns) for rows, columns in sides)
+    largest = max(
+        16 * rows * rows + 8 * count_block_entries(rows, columns) for rows, columns in sides
+    )
     return Cost(work, largest + math.prod(weight.shape) * weight.dtype.itemsize)
 
 
@@ -202,7 +204,7 @@ def _measure_modes(
     rows: list[ModeMetrics] = []
     norm = 0.0
     tensor = weight.load()
-    stored, tensor = tensor.dtype, in_float64(tensor, workspace)
+    stored, tensor = tensor.dtype, convert_to_float64(tensor, workspace)
     for unfolding in _plan(weight, modes):
         matrix = tensor.movedim(unfolding.axis, 0)
         if tensor.numel() == unfolding.rows * unfolding.columns:
@@ -217,7 +219,7 @@ def _measure_modes(
 
 def _factorise_product(core: Tensor, unfolding: Unfolding) -> tuple[Spectrum, LowRank]:
     """Factorise a product of thin factors from the small matrix that has its singular values."""
-    thin = exact_spectrum(core)
+    thin = compute_spectrum(core)
     values = np.zeros(unfolding.rows)
     values[: len(thin.values)] = thin.values
     whole = Spectrum(values, unfolding.columns, thin.resolution)
@@ -255,7 +257,7 @@ def _keep_spectrum(spectrum: Spectrum, part: LowRank) -> LayerSpectrum:
 def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
     return LayerMetrics(
         name=weight.name,
-        kind=weight.kind or kind_of(weight.name, weight.shape),
+        kind=weight.kind or infer_kind(weight.name, weight.shape),
         shape=weight.shape,
         dtype=_format_dtype(weight),
         parameters=math.prod(weight.shape) if weight.parameters is None else weight.parameters,
