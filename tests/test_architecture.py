@@ -77,6 +77,13 @@ def test_no_folder_has_the_name_of_a_public_function():
     assert not folders & {*rankwise.__all__, "check", "diff", "report"}
 
 
+def test_tests_are_a_package_and_change_no_import_path():
+    call = "sys.path" + ".insert"
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    assert len(files) > 50
+    assert [file.name for file in files if call in file.read_text(encoding="utf-8")] == []
+
+
 def run(code):
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
