@@ -16,7 +16,7 @@ pytest.importorskip("altair")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from rankwise.reports.watch import listening
+from rankwise.reports.watch.server import WatchServer
 
 
 def test_a_page_is_written_and_named(run, checkpoint, tmp_path):
@@ -97,7 +97,7 @@ def watch(run, monkeypatch):
         served.append(watcher)
         watcher.socket.close()
 
-    monkeypatch.setattr(listening.Watcher, "run", end)
+    monkeypatch.setattr(WatchServer, "run", end)
 
     def invoke(*arguments):
         return run("watch", *arguments), (served or [None])[-1]
@@ -157,7 +157,7 @@ def test_the_browser_is_opened_when_asked_for(watch, tmp_path, monkeypatch):
         ([".", "--token", ""], "Expected a token of 8 characters or more"),
         ([".", "--token", "Schlüsselwort"], "Expected a token of plain ASCII characters"),
         ([".", "--host", "no host"], "There is no host 'no host'"),
-        ([".", "--host", "192.0.2.1"], "192.0.2.1 can't be listened on"),
+        ([".", "--host", "192.0.2.1"], "listen on 192.0.2.1"),
         ([".", "--port", "70000"], "--port"),
     ],
     ids=["no folder", "a run", "short", "empty", "no ASCII", "no host", "not ours", "no port"],

@@ -6,9 +6,9 @@ from torch import nn
 
 import rankwise
 from rankwise.charts.style import get_dataset
-from rankwise.reports.checkpoint import NO_SPECTRA, THINNED, checkpoint_page
-from rankwise.reports.html import page_html
-from rankwise.reports.page import Picture, Table, Words
+from rankwise.reports.checkpoint import NO_SPECTRA, THINNED, make_checkpoint_page
+from rankwise.reports.html import render_page
+from rankwise.reports.page import ChartPanel, Table, Text
 
 HOSTILE = "</script><script>hacked=1</script>\"'\n\u202e"
 
@@ -31,7 +31,7 @@ def weights():
 
 def page_of(target, **options):
     found = rankwise.probe(target, **{"spectra": True, **options})
-    return found, checkpoint_page(found, found.at_random(), source="model.pt")
+    return found, make_checkpoint_page(found, found.at_random(), source="model.pt")
 
 
 def items(page, kind):
@@ -44,13 +44,13 @@ def titles(page):
 
 def test_the_verdict_comes_in_words_and_says_what_q_is_not_for(weights):
     found, page = page_of(weights)
-    verdict = " ".join(page.verdict)
+    verdict = " ".join(page.summary)
     assert "4 of 5 layers hold structure (1 looks like pure noise: noise.weight)" in verdict
-    assert "(one draw), 4 of 5 layers can be told apart" in verdict
+    assert "4 of 5 layers have a higher rank than random weights" in verdict
     assert f"Q = {found.quality:.3f}" in verdict
     assert "don't choose a model by it" in verdict
-    strongest = max(found.probed, key=lambda layer: layer.quality)
-    assert f"the strongest layer is {strongest.name} ({strongest.quality:.3f})" in verdict
+    highest = max(found.probed, key=lambda layer: layer.quality)
+    assert f"highest q is {highest.quality:.3f} ({highest.name})" in verdict
 
 
 def test_tiles_hold_the_figures_of_the_whole(weights):
@@ -63,9 +63,9 @@ def test_tiles_hold_the_figures_of_the_whole(weights):
 
 def test_every_metric_has_a_figure_and_says_how_to_read_it(weights):
     _, page = page_of(weights)
-    pictures = items(page, Picture)
+    pictures = items(page, ChartPanel)
     assert len(pictures) == 5 + 2  # the two unfoldings' spectra
-    assert all(picture.reading for picture in pictures[:5])
+    assert all(picture.caption for picture in pictures[:5])
     names = {get_dataset(picture.chart) for picture in pictures}
     assert names == {"layers", "spectra"}
 
@@ -74,25 +74,25 @@ def test_the_table_has_every_probed_layer_with_its_numbers(weights):
     found, page = page_of(weights)
     table = items(page, Table)[0]
     assert [row[0].layer for row in table.rows] == list(page.layers)
-    column = table.heads.index("s")
+    column = [column.title for column in table.columns].index("s")
     for row, layer in zip(table.rows, found.probed, strict=True):
         assert row[column].value == layer.stable_rank
         assert row[column].text == f"{layer.stable_rank:.3f}"
         assert all(0 <= cell.share <= 1 for cell in row if cell.share is not None)
-        assert len(row) == len(table.heads)
+        assert len(row) == len(table.columns)
 
 
 def test_names_are_the_same_everywhere_and_safe_to_show(weights):
     _, page = page_of(weights)
     shown = "</script><script>hacked=1</script>\"'\\x0a\\u202e"
     assert shown in page.layers
-    rows = items(page, Picture)[0].chart.data.values
+    rows = items(page, ChartPanel)[0].chart.data.values
     assert [row["layer"] for row in rows] == list(page.layers)
 
 
 def test_what_was_skipped_is_told_with_the_reason():
     _, page = page_of({"w": strong(), "b": torch.zeros(3), "bad": torch.full((4, 4), torch.nan)})
-    assert page.verdict[0] == "Warning: 1 layer holds NaN or Inf: bad."
+    assert page.summary[0] == "Warning: 1 layer holds NaN or Inf: bad."
     skipped = items(page, Table)[-1]
     assert [[cell.text for cell in row] for row in skipped.rows] == [
         ["bad", "4×4", "not finite", "it holds NaN or infinity"],
@@ -102,14 +102,14 @@ def test_what_was_skipped_is_told_with_the_reason():
 
 def test_without_spectra_the_page_says_how_to_get_them(weights):
     _, page = page_of(weights, spectra=False)
-    told = [line for words in items(page, Words) for line in words.paragraphs]
+    told = [line for words in items(page, Text) for line in words.paragraphs]
     assert NO_SPECTRA in told
-    assert len(items(page, Picture)) == 5
+    assert len(items(page, ChartPanel)) == 5
 
 
 def test_thinning_is_told_only_where_values_are_left_out(weights):
     def told(page):
-        return any(THINNED in words.paragraphs for words in items(page, Words))
+        return any(THINNED in words.paragraphs for words in items(page, Text))
 
     assert not told(page_of(weights)[1])
     assert told(page_of({"w": strong(400, 500)})[1])
@@ -131,10 +131,10 @@ def test_caveats_and_notes_of_layers_are_told():
 )
 def test_networks_without_layers_have_a_page_too(target, words):
     _, page = page_of(target)
-    assert words in page.verdict
-    assert items(page, Picture) == []
+    assert words in page.summary
+    assert items(page, ChartPanel) == []
     assert page.layers == ()
-    assert words in page_html(page)
+    assert words in render_page(page)
 
 
 def test_many_layers_fit_on_a_page():
@@ -142,10 +142,10 @@ def test_many_layers_fit_on_a_page():
     (layer,) = found.layers
     many = tuple(rankwise.LayerMetrics(**{**fields(layer), "name": f"w{i}"}) for i in range(2000))
     whole = rankwise.Probe("many", many)
-    page = checkpoint_page(whole, whole.at_random(), source="many")
+    page = make_checkpoint_page(whole, whole.at_random(), source="many")
     assert len(items(page, Table)[0].rows) == 2000
-    assert all(picture.wide for picture in items(page, Picture))
-    assert len(page_html(page)) < 8_000_000
+    assert all(picture.wide for picture in items(page, ChartPanel))
+    assert len(render_page(page)) < 8_000_000
 
 
 def fields(layer):
@@ -154,7 +154,7 @@ def fields(layer):
 
 def test_a_browser_shows_the_numbers_and_hostile_names_as_text(weights, visit):
     found, page = page_of(weights)
-    opened = visit(page_html(page))
+    opened = visit(render_page(page))
     assert opened.tab.locator("canvas").count() == 7
     assert f"{found.quality:.3f}" in opened.text("main")
     assert "<script>hacked=1</script>" in opened.text("table")
@@ -163,7 +163,7 @@ def test_a_browser_shows_the_numbers_and_hostile_names_as_text(weights, visit):
 
 def test_choosing_a_layer_shows_its_spectrum(weights, visit):
     _, page = page_of(weights)
-    opened = visit(page_html(page), width=390)
+    opened = visit(render_page(page), width=390)
     spectrum = opened.tab.locator("canvas").nth(5)
     before = spectrum.screenshot()
     opened.tab.select_option("[data-layers]", "__proto__")

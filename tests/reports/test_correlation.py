@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rankwise.reports.correlation import correlation_page
-from rankwise.reports.html import page_html
-from rankwise.reports.page import Picture, Table
+from rankwise.reports.correlation import make_correlation_page
+from rankwise.reports.html import render_page
+from rankwise.reports.page import ChartPanel, Table
 from rankwise.study.zoo import rank_networks, read_table
 from rankwise.study.zoo.scores import SCORES
 from rankwise.study.zoo.verdict import describe_ranking
@@ -36,7 +36,7 @@ def found(tmp_path):
 
 @pytest.fixture
 def page(found):
-    return correlation_page(found, title="Ranked")
+    return make_correlation_page(found, title="Ranked")
 
 
 def items(section, kind):
@@ -44,27 +44,27 @@ def items(section, kind):
 
 
 def test_the_verdict_comes_first_and_tiles_count(page, found):
-    assert page.verdict == describe_ranking(found)
+    assert page.summary == describe_ranking(found)
     facts = {fact.label: (fact.value, fact.remark) for fact in page.facts}
     assert facts["Networks"] == ("12", "1 left out")
     assert facts["Families"][0] == "2"
-    assert facts["Beyond chance"][0] == f"0 of {found.tests} tests"
+    assert facts["Significant"][0] == f"0 of {found.tests} tests"
 
 
 def test_each_family_has_a_scatter_a_score_and_target(page):
     hostile, plain = page.sections[:2]
     titles = ["Q and test accuracy", "Prominence and test accuracy"]
-    assert [one.title for one in items(plain, Picture)] == titles
+    assert [one.title for one in items(plain, ChartPanel)] == titles
     gaps = ["Q and generalisation gap", "Prominence and generalisation gap"]
-    assert [one.title for one in items(hostile, Picture)] == [*titles, *gaps]
-    points = items(plain, Picture)[0].chart.data.values
+    assert [one.title for one in items(hostile, ChartPanel)] == [*titles, *gaps]
+    points = items(plain, ChartPanel)[0].chart.data.values
     assert [point["network"] for point in points] == [f"{n}.npz" for n in range(6, 12)]
 
 
 def test_tables_hold_all_scores_and_mark_the_strongest(page, found):
     table = items(page.sections[1], Table)[0]
     assert [row[0].text for row in table.rows] == [score.label for score in SCORES.values()]
-    marked = [row for row in table.rows if row[4].tone == "best"]
+    marked = [row for row in table.rows if row[4].style == "best"]
     values = [one.srocc.value for one in found.families[1].accuracy if one.srocc.value is not None]
     assert len(marked) == 1
     assert abs(marked[0][4].value) == max(map(abs, values))
@@ -83,12 +83,12 @@ def test_what_was_left_out_has_a_table_and_the_method_is_told(page, found):
 
 
 def test_names_from_the_table_are_only_ever_text(page):
-    html = page_html(page)
+    html = render_page(page)
     assert HOSTILE not in html
     assert "&lt;script&gt;alert(1)" in html
 
 
 def test_the_page_draws_in_a_browser(visit, page):
-    opened = visit(page_html(page))
+    opened = visit(render_page(page))
     assert opened.tab.locator(".chart canvas, .chart svg").count() >= 6
     assert opened.text("h1") == "Ranked"

@@ -4,9 +4,9 @@ from torch import nn
 
 import rankwise
 from rankwise.charts.style import get_dataset
-from rankwise.reports.evolution import evolution_page
-from rankwise.reports.html import page_html
-from rankwise.reports.page import Picture, Table, Words
+from rankwise.reports.evolution import make_evolution_page
+from rankwise.reports.html import render_page
+from rankwise.reports.page import ChartPanel, Table, Text
 
 
 def strong(rank=3):
@@ -23,12 +23,12 @@ def items(page, kind):
 
 
 def rows_of(page, name):
-    figures = [picture.chart for picture in items(page, Picture)]
+    figures = [picture.chart for picture in items(page, ChartPanel)]
     return next(figure.data.values for figure in figures if get_dataset(figure) == name)
 
 
 def test_every_layer_has_a_cell_in_every_checkpoint(probes):
-    page = evolution_page(probes, ("x", "y", "z"))
+    page = make_evolution_page(probes, ("x", "y", "z"))
     rows = rows_of(page, "layers")
     assert [(row["epoch"], row["layer"], row["depth"]) for row in rows] == [
         (epoch, name, depth) for epoch in (1, 2, 3) for depth, name in enumerate("ab", start=1)
@@ -52,48 +52,51 @@ def test_every_layer_has_a_cell_in_every_checkpoint(probes):
     ids=["numbers", "two numbers", "not in order", "one without", "absurd"],
 )
 def test_numbers_that_grow_are_epochs(probes, labels, epochs):
-    rows = rows_of(evolution_page(probes, labels), "quality")
+    rows = rows_of(make_evolution_page(probes, labels), "quality")
     assert [row["epoch"] for row in rows] == epochs
 
 
 def test_the_verdict_speaks_of_first_last_and_best(probes):
     first, best, last = sorted(probes, key=lambda probe: probe.quality, reverse=True)[::-1]
-    page = evolution_page([first, last, best], ("one", "two", "three"))
-    verdict = " ".join(page.verdict)
+    page = make_evolution_page([first, last, best], ("one", "two", "three"))
+    verdict = " ".join(page.summary)
     assert f"rose from {first.quality:.3f} to {best.quality:.3f}" in verdict
     assert f"Q was highest in two ({last.quality:.3f})" in verdict
 
 
 def test_first_and_last_stand_in_a_table(probes):
-    page = evolution_page(probes, ("x", "y", "z"))
+    page = make_evolution_page(probes, ("x", "y", "z"))
     (table,) = items(page, Table)
     assert [row[0].layer for row in table.rows] == ["a", "b"]
-    assert table.rows[0][table.heads.index("s after")].value == probes[-1]["a"].stable_rank
+    assert (
+        table.rows[0][[column.title for column in table.columns].index("s after")].value
+        == probes[-1]["a"].stable_rank
+    )
 
 
 def test_layers_are_matched_across_a_prefix_and_gaps_stay_gaps(probes):
     wrapped = {"model.a": strong(), "model.b": torch.full((30, 54), torch.nan)}
-    page = evolution_page([rankwise.probe(wrapped), *probes], "wxyz")
+    page = make_evolution_page([rankwise.probe(wrapped), *probes], "wxyz")
     first = [row for row in rows_of(page, "layers") if row["epoch"] == 1]
     assert [(row["layer"], row["quality"] is None) for row in first] == [("a", False), ("b", True)]
 
 
 def test_networks_without_a_common_layer_are_compared_as_wholes(probes):
-    page = evolution_page([*probes, rankwise.probe({"other": strong()})], "wxyz")
-    assert page.verdict[0].startswith("Layers are not set side by side.")
+    page = make_evolution_page([*probes, rankwise.probe({"other": strong()})], "wxyz")
+    assert page.summary[0].startswith("Layers are not compared one by one.")
     assert len(items(page, Table)[0].rows) == 4
 
 
 def test_networks_without_layers_have_a_page_without_figures():
-    page = evolution_page([rankwise.probe(nn.BatchNorm1d(3))] * 3, "xyz")
-    assert items(page, Picture) == []
-    assert "No layer was probed on both sides." in page.verdict
+    page = make_evolution_page([rankwise.probe(nn.BatchNorm1d(3))] * 3, "xyz")
+    assert items(page, ChartPanel) == []
+    assert "No layer was probed on both sides." in page.summary
 
 
 def test_labels_are_shown_as_text(probes, visit):
-    page = evolution_page(probes, ("<script>hacked=1</script>", "b\u202e", "c"))
-    opened = visit(page_html(page))
+    page = make_evolution_page(probes, ("<script>hacked=1</script>", "b\u202e", "c"))
+    opened = visit(render_page(page))
     assert "<script>hacked=1</script> … c" in opened.text("h1")
     assert opened.tab.evaluate("typeof hacked") == "undefined"
     assert opened.tab.locator("canvas").count() == 5
-    assert any("2: b\\u202e" in words.paragraphs for words in items(page, Words))
+    assert any("2: b\\u202e" in words.paragraphs for words in items(page, Text))

@@ -15,7 +15,7 @@ from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
     from rankwise.probes.results import Probe
-    from rankwise.reports.watch.listening import Watcher
+    from rankwise.reports.watch.server import WatchServer
 
 __all__ = ["REPORT_EXAMPLES", "WATCH_EXAMPLES", "report", "watch"]
 
@@ -70,9 +70,8 @@ def report(
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
     from rankwise.probes.results import is_saved_probe
-    from rankwise.reports.build import build_page
-    from rankwise.reports.html import page_bytes
-    from rankwise.reports.images import write_images
+    from rankwise.reports.html import encode_page
+    from rankwise.reports.report import build_page, write_images
 
     check_outputs([out], paths)
     if open_browser and out == STDOUT:
@@ -89,7 +88,7 @@ def report(
     page = build_page(paths, title=title, load=load)
     if not probed and (given := options.list_given()):
         raise ArgumentError(f"{given} needs checkpoints; runs are measured while they train.")
-    write_output(out, page_bytes(page))
+    write_output(out, encode_page(page))
     if out != STDOUT:
         typer.echo(f"Written: {out}")
     if images is not None:
@@ -145,12 +144,12 @@ def watch(
     watcher.run()
 
 
-def _open_watcher(folder: Path, host: str, port: int, token: str | None) -> Watcher:
+def _open_watcher(folder: Path, host: str, port: int, token: str | None) -> WatchServer:
     try:
-        from rankwise.reports.watch.listening import Watcher
+        from rankwise.reports.watch.server import WatchServer
     except MissingExtraError:
         raise
     except ImportError as error:
         package = (error.name or "starlette").partition(".")[0]
         raise MissingExtraError(package, "report", "Watching runs") from error
-    return Watcher(folder, host=host, port=port, token=token)
+    return WatchServer(folder, host=host, port=port, token=token)

@@ -1,5 +1,5 @@
-"""Reports: a checkpoint, several, a run or a study as one page; and a page to watch runs live."""
+"""Reports: a checkpoint, several, a run or a study as one page; and a server that watches runs."""
 
-from rankwise.reports.write import write_report
+from rankwise.reports.report import write_report
 
 __all__ = ["write_report"]

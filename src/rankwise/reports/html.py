@@ -20,7 +20,7 @@ import altair as alt
 import rankwise
 from rankwise.charts.style import Chart, get_dataset
 from rankwise.errors import MissingExtraError
-from rankwise.reports.page import Page, Picture, Table
+from rankwise.reports.page import ChartPanel, Page, Table
 
 try:
     import jinja2
@@ -29,147 +29,152 @@ try:
 except ImportError as error:
     raise MissingExtraError(error.name or "jinja2", "report", "Writing a report") from error
 
-__all__ = ["CSP_SERVED", "asset", "packed", "page_bytes", "page_html", "rows_html", "served_html"]
+__all__ = [
+    "SERVED_POLICY",
+    "encode_page",
+    "pack_rows",
+    "read_asset",
+    "render_page",
+    "render_served_page",
+    "render_table_rows",
+]
 
 _FOLDER = Path(__file__).with_name("assets")
-_PARTS = {"page.css": "text/css", "page.js": "text/javascript", "vega.js": "text/javascript"}
-_ALWAYS = (
+_MEDIA_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "vega.js": "text/javascript"}
+_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 )
-CSP_SERVED = (
-    f"{_ALWAYS}; script-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'"
+SERVED_POLICY = (
+    f"{_POLICY}; script-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'"
 )
 
 
-def page_html(page: Page) -> str:
-    """The page as one file that needs nothing else, and no network.
+def render_page(page: Page) -> str:
+    """Return the page as one file that needs nothing else, and no network.
 
     Example:
         >>> from rankwise.reports.page import Page
-        >>> html = page_html(Page(title="<b>", verdict=("Nothing to see.",), sections=()))
+        >>> html = render_page(Page(title="<b>", summary=("Nothing to see.",), sections=()))
         >>> "<h1>&lt;b&gt;</h1>" in html
         True
     """
-    vega, script, style = (_own(text) for text in (_vega(), _text("page.js"), _text("page.css")))
-    policy = f"{_ALWAYS}; form-action 'none'; script-src {_digest(vega)} {_digest(script)}"
+    vega, script, style = map(_trust, (_read_vega(), _read("page.js"), _read("page.css")))
+    policy = f"{_POLICY}; form-action 'none'; script-src {_hash(vega)} {_hash(script)}"
     return _render(page, policy, style=style, vega=vega, script=script)
 
 
-def page_bytes(page: Page) -> bytes:
-    """The same for a file; a name may hold half a character, which UTF-8 can't write."""
-    return page_html(page).encode("utf-8", "replace")
+def encode_page(page: Page) -> bytes:
+    """Return the same for a file; a name may hold half a character, which UTF-8 can't write."""
+    return render_page(page).encode("utf-8", "replace")
 
 
-def served_html(page: Page) -> str:
-    """The page for a server that also serves `asset` and sends `CSP_SERVED` with it."""
-    return _render(page, policy="")
+def render_served_page(page: Page) -> bytes:
+    """Return the page for a server that has `read_asset` and sends `SERVED_POLICY` with it."""
+    return _render(page, policy="").encode("utf-8", "replace")
 
 
-def asset(name: str) -> tuple[bytes, str]:
-    """A part that served pages load: "page.css", "page.js" or "vega.js"; and its media type.
+def read_asset(name: str) -> tuple[bytes, str]:
+    """Return "page.css", "page.js" or "vega.js", which served pages load, and its media type.
 
     Raises:
-        KeyError: If there is no such part.
+        KeyError: If there is no such asset.
     """
-    kind = _PARTS[name]
-    text = _vega() if name == "vega.js" else _text(name)
-    return text.encode(), f"{kind}; charset=utf-8"
+    media_type = _MEDIA_TYPES[name]
+    text = _read_vega() if name == "vega.js" else _read(name)
+    return text.encode(), f"{media_type}; charset=utf-8"
 
 
-def rows_html(table: Table) -> str:
-    """The rows of a table, for a page that is open already."""
-    macro: Any = _templates().get_template("table.html").module
+def render_table_rows(table: Table) -> str:
+    """Return the rows of a table as HTML, for a page that is open already."""
+    macro: Any = _load_templates().get_template("table.html").module
     return str(macro.rows(table))
 
 
-def packed(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows column by column, which takes a third of the space; six digits are enough to draw.
+def pack_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return rows column by column, which takes a third of the space, with six digits.
 
     Example:
-        >>> packed([{"layer": "a", "q": 0.12345678}, {"layer": "b"}])
+        >>> pack_rows([{"layer": "a", "q": 0.12345678}, {"layer": "b"}])
         {'fields': ['layer', 'q'], 'columns': [['a', 'b'], [0.123457, None]]}
     """
     listed = list(rows)
     fields = list(dict.fromkeys(name for row in listed for name in row))
-    columns = [[_short(row.get(name)) for row in listed] for name in fields]
+    columns = [[_round(row.get(name)) for row in listed] for name in fields]
     return {"fields": fields, "columns": columns}
 
 
 def _render(page: Page, policy: str, **parts: str) -> str:
-    numbers = {id(picture): number for number, picture in enumerate(page.pictures)}
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            page=page,
-            policy=policy,
-            version=rankwise.__version__,
-            content=_json(_content(page.pictures, page.updates)),
-            number=lambda picture: numbers[id(picture)],
-            kind_of=lambda item: type(item).__name__,
-            **parts,
-        )
+    numbers = {id(panel): number for number, panel in enumerate(page.charts)}
+    template = _load_templates().get_template("page.html")
+    return template.render(
+        page=page,
+        policy=policy,
+        version=rankwise.__version__,
+        content=_encode_json(_collect_content(page.charts, page.updates)),
+        number=lambda panel: numbers[id(panel)],
+        kind_of=lambda item: type(item).__name__,
+        **parts,
     )
 
 
-def _content(pictures: Iterable[Picture], updates: str) -> dict[str, Any]:
-    """All figures, their rows stored once under their names."""
+def _collect_content(panels: Iterable[ChartPanel], updates: str) -> dict[str, Any]:
+    """All charts, their rows stored once under their names."""
     rows: dict[str, Any] = {}
-    figures = [_specification(picture.chart, rows) for picture in pictures]
-    datasets = {name: packed(found) for name, found in rows.items()}
-    return {"figures": figures, "datasets": datasets, "updates": updates}
+    charts = [_strip_rows(panel.chart, rows) for panel in panels]
+    datasets = {name: pack_rows(values) for name, values in rows.items()}
+    return {"charts": charts, "datasets": datasets, "updates": updates}
 
 
-def _specification(figure: Chart, rows: dict[str, Any]) -> dict[str, Any]:
-    """The figure without its rows, which are put to the others; as wide as there is room."""
-    name, values = get_dataset(figure), cast("alt.InlineData", figure.data).values
+def _strip_rows(chart: Chart, rows: dict[str, Any]) -> dict[str, Any]:
+    """The chart without its rows, which are added to the others; as wide as there is room."""
+    name, values = get_dataset(chart), cast("alt.InlineData", chart.data).values
     if rows.setdefault(name, values) is not values and rows[name] != values:
-        raise ValueError(f"two figures of one page have different rows called {name!r}")
-    bare = figure.copy(deep=False)
+        raise ValueError(f"two charts of one page have different rows called {name!r}")
+    bare = chart.copy(deep=False)
     bare.data = alt.NamedData(name=name)
     fit = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-    # The tests check every figure against Vega-Lite's schema; to do so here takes half the time.
+    # The tests check every chart against Vega-Lite's schema; to do so here takes half the time.
     return {**bare.to_dict(validate=False), **fit}
 
 
-def _short(value: object) -> object:
+def _round(value: object) -> object:
     if not isinstance(value, float):
         return value
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def _json(content: object) -> Markup:
-    """JSON that can stand in a script element: nothing in it can end the element."""
+def _encode_json(content: object) -> Markup:
+    """JSON that can be put in a script element: nothing in it can end the element."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704 - no tag is left in it
 
 
-def _own(text: str) -> Markup:
-    """A script or style of ours or of Vega's, which stands in the page as it is."""
+def _trust(text: str) -> Markup:
+    """A script or style of ours or of Vega's, which is put in the page as it is."""
     if any(end in text.lower() for end in ("</script", "</style", "<!--")):
-        raise ValueError("a script that can't stand in a page")
+        raise ValueError("a script that can't be put in a page")
     return Markup(text)  # noqa: S704 - nothing in it comes from a user
 
 
-def _digest(script: str) -> str:
+def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache
-def _vega() -> str:
+def _read_vega() -> str:
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version)
 
 
 @cache
-def _text(name: str) -> str:
+def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def _load_templates() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -1,29 +1,35 @@
-"""What a page holds, as data: words, tiles, figures and tables, in sections."""
+"""What a page holds, as data: text, tiles, charts and tables, in sections."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
+from rankwise import _table
+from rankwise._table import Column, Style
 from rankwise.charts.style import Chart
 
 __all__ = [
-    "NOTHING",
+    "NO_VALUE",
     "Cell",
+    "ChartPanel",
     "Fact",
     "Link",
     "Page",
-    "Picture",
     "Section",
     "Table",
-    "Words",
-    "number_cell",
+    "Text",
+    "Update",
+    "capitalize",
+    "format_number_cell",
+    "make_columns",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A figure of the whole in a tile: what it is, its value, and a remark below it."""
+    """A tile: what it is, its value, and a remark below it."""
 
     label: str
     value: str
@@ -32,104 +38,105 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An address on the same server, and what to call it."""
+    """An address on the same server, and its text."""
 
     text: str
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Text:
     """Paragraphs.
 
     Attributes:
         paragraphs: Each a text.
-        tone: "" or "warning".
-        summary: Where given, the paragraphs are folded away under this line.
+        style: "" or "warning".
+        collapsed_under: A line under which the paragraphs are collapsed; "" to show them.
     """
 
     paragraphs: tuple[str, ...]
-    tone: str = ""
-    summary: str = ""
+    style: str = ""
+    collapsed_under: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A figure and how to read it.
+class ChartPanel:
+    """A chart and how to read it.
 
     Attributes:
         title: What it shows.
         chart: Its description is the text for those who can't see it.
-        reading: How to read it, in a sentence or two.
-        wide: Whether it takes the whole width; others stand two in a row where there is room.
+        caption: How to read it, in a sentence or two.
+        wide: Whether it takes the whole width; others come two in a row where there is room.
     """
 
     title: str
     chart: Chart
-    reading: str = ""
+    caption: str = ""
     wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table.
+class Cell(_table.Cell):
+    """A cell of a table on a page.
 
     Attributes:
-        text: What is shown.
         value: What to sort by; the text itself where None.
-        tone: "" or "best", "close" (within a standard deviation), "bad", "dim".
         share: 0 … 1, drawn as a bar behind the text; None for none.
-        layer: The layer that the cell names; a click chooses it.
+        layer: The layer that the cell names; a click selects it.
         link: An address on the same server.
     """
 
-    text: str
     value: float | None = None
-    tone: str = ""
     share: float | None = None
     layer: str = ""
     link: str = ""
 
 
-NOTHING = Cell("–", tone="dim")
+NO_VALUE = Cell("–", "dim")
 
 
-def number_cell(value: float | None, form: str, *, most: float | None = None) -> Cell:
-    """A number in its format, with a bar for its share of the most it could be; or a dash."""
+def format_number_cell(
+    value: float | None, form: str, *, most: float | None = None, style: Style = ""
+) -> Cell:
+    """Return a number in its format, with a bar for its share of `most`; or a dash."""
     if value is None:
-        return NOTHING
+        return NO_VALUE
     share = None if most is None else min(max(value / most, 0.0), 1.0)
-    return Cell(f"{value:{form}}", float(value), share=share)
+    return Cell(f"{value:{form}}", style, float(value), share)
+
+
+def capitalize(text: str) -> str:
+    """Return a text as the beginning of a sentence; names in it stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def make_columns(titles: Sequence[str], *, left: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Return columns of numbers; the first one, and those of the titles given, hold words."""
+    return tuple(
+        Column(title, "left" if place == 0 or title in left else "right")
+        for place, title in enumerate(titles)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table that readers sort by its heads and filter by a text.
+class Table(_table.Table):
+    """A table that readers sort by its columns and filter by a text.
 
     Attributes:
-        caption: What it shows.
-        heads: The columns' names.
-        rows: As many cells each.
-        numeric: Which columns are set to the right; all but the first by default.
-        filter: Whether there is a field to filter rows by.
-        hints: What to say when a head is pointed at, by its name.
-        name: How a live page finds the table, to bring it up to date.
-        picks: The address that ticked rows are sent to, as "?run=…&run=…", each by its first
-            cell's text; "" where rows can't be ticked.
+        rows: As many cells each as there are columns.
+        has_filter: Whether there is a field to filter rows by.
+        hints: Tooltips of the columns, by their titles.
+        name: How a live page finds the table, to update it.
+        compare_address: Where ticked rows are sent, as "?run=…&run=…", each by its first cell's
+            text; "" where rows can't be ticked.
     """
 
-    caption: str
-    heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    numeric: tuple[int, ...] | None = None
-    filter: bool = False
+    has_filter: bool = False
     hints: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
-    picks: str = ""
-
-    def is_number(self, column: int) -> bool:
-        """Whether a column is set to the right."""
-        return column > 0 if self.numeric is None else column in self.numeric
+    compare_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,7 @@ class Section:
     """A part of a page."""
 
     title: str
-    items: tuple[Words | Picture | Table, ...]
+    items: tuple[Text | ChartPanel | Table, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +152,18 @@ class Page:
     """A page.
 
     Attributes:
-        title: Its head.
-        verdict: The whole in plain words; it comes first.
+        title: Its heading.
+        summary: The results in plain words; it comes first.
         facts: Tiles.
         sections: Its parts.
-        layers: The names that a reader can choose between; empty where there is nothing to choose.
+        layers: The names that a reader can select; empty where there is nothing to select.
         source: What it was made of: a path, a command.
         back: Where a served page leads back to.
-        updates: The address that a served page asks for what is new; "" for a page that is done.
+        updates: The address that a served page asks for updates; "" for a page that is final.
     """
 
     title: str
-    verdict: tuple[str, ...]
+    summary: tuple[str, ...]
     sections: tuple[Section, ...]
     facts: tuple[Fact, ...] = ()
     layers: tuple[str, ...] = ()
@@ -165,7 +172,25 @@ class Page:
     updates: str = ""
 
     @property
-    def pictures(self) -> tuple[Picture, ...]:
-        """All its figures, in order."""
+    def charts(self) -> tuple[ChartPanel, ...]:
+        """All its charts, in order."""
         items = (item for section in self.sections for item in section.items)
-        return tuple(item for item in items if isinstance(item, Picture))
+        return tuple(item for item in items if isinstance(item, ChartPanel))
+
+
+class Update(TypedDict, total=False):
+    """What page.js takes to update an open page.
+
+    reload: Whether the page has to be loaded again; then all else is left out.
+    updates: The address to ask next; "" when nothing more will come.
+    summary, facts: In place of those shown.
+    datasets: New rows by the dataset's name.
+    tables: All rows of a table as HTML, by its name.
+    """
+
+    reload: bool
+    updates: str
+    summary: Sequence[str]
+    facts: Sequence[tuple[str, str, str]]
+    datasets: Mapping[str, Sequence[Mapping[str, Any]]]
+    tables: Mapping[str, str]

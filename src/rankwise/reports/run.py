@@ -1,4 +1,4 @@
-"""A run as a page, and what is new on that page after some epochs more."""
+"""A run as a page, and the update of an open page after more epochs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,26 @@ from rankwise.charts.runs import (
 )
 from rankwise.lab.records import EpochRecord, Run
 from rankwise.lab.scores import main_score
-from rankwise.reports.html import rows_html
-from rankwise.reports.page import Cell, Link, Page, Picture, Section, Table, Words, number_cell
-from rankwise.reports.run_words import run_facts, run_verdict
+from rankwise.reports.html import render_table_rows
+from rankwise.reports.page import (
+    Cell,
+    ChartPanel,
+    Link,
+    Page,
+    Section,
+    Table,
+    Text,
+    Update,
+    format_number_cell,
+    make_columns,
+)
+from rankwise.reports.run_summary import list_run_facts, summarize_run
 
-__all__ = ["run_page", "run_update"]
+__all__ = ["make_run_page", "make_run_update"]
 
 MOST = 40_000  # rows of layers that are drawn
-LAYERS = "layers"  # the table's name, by which an open page brings it up to date
-# What to draw of a run's scores: name, title, how to read it.
+LAYERS = "layers"  # the table's name, by which an open page updates it
+# The scores of a run that are drawn: title, and how to read it.
 SCORES = {
     "loss": (
         "Loss",
@@ -49,10 +60,17 @@ SCORES = {
         "Accuracy",
         "The gap between the two lines is what the network knows of its training data alone.",
     ),
-    "perplexity": ("Perplexity", "Lower is better: among how many words the model still wavers."),
-    "frechet": ("Fréchet distance", "Lower is better: how far made images are from real ones."),
+    "perplexity": (
+        "Perplexity",
+        "Lower is better: the effective number of words the model still chooses between.",
+    ),
+    "frechet": (
+        "Fréchet distance",
+        "Lower is better: how far generated images are from real ones.",
+    ),
 }
-MAPS = {
+CRITIC_LOSS = "The critic's loss: how well it separates real images from generated ones."
+HEAT_MAPS = {
     "quality": (
         "Quality q",
         "Brighter is better: much structure, evenly spread. Rows that stay dark never leave noise; "
@@ -64,7 +82,7 @@ MAPS = {
     ),
     "condition": (
         "Condition κ",
-        "Darker is better: the directions are of like strength. 1 where a layer is noise.",
+        "Darker is better: the directions are of similar strength. 1 where a layer is noise.",
     ),
     "rate": (
         "Learning rate",
@@ -72,7 +90,7 @@ MAPS = {
     ),
 }
 HINTS = {
-    "rank": "directions that stand out from noise; the mean over the layer's unfoldings",
+    "rank": "directions above the noise; the mean over the layer's unfoldings",
     "s": "stable rank, 0 … 1: how much of the layer carries structure",
     "κ": "condition, 0 … 1: lower is better, 1 for a layer of noise",
     "q": "quality, arctan(s/κ): higher is better, π/2 at most",
@@ -81,20 +99,20 @@ HINTS = {
 }
 
 
-def run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
-    """A run as a page.
+def make_run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
+    """Return a run as a page.
 
     Args:
-        run: The run; it may still go on.
+        run: The run; it may still be in progress.
         back: Where a served page leads back to.
-        updates: The address that a served page asks for what is new.
+        updates: The address that a served page asks for updates.
     """
-    rows = _layers(run)
-    sections = [*_learning(run), *_over_time(rows), *_table_section(rows), _about(run)]
+    rows = _make_rows(run)
+    sections = [*_draw_learning(run), *_draw_layers(rows), *_list_layers(rows), _list_options(run)]
     return Page(
         title=sanitize(run.folder.name),
-        verdict=run_verdict(run, rows),
-        facts=run_facts(run),
+        summary=summarize_run(run, rows),
+        facts=tuple(list_run_facts(run)),
         sections=tuple(sections),
         layers=tuple(dict.fromkeys(row["layer"] for row in rows)),
         source=sanitize(str(run.folder)),
@@ -103,189 +121,184 @@ def run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
     )
 
 
-def run_update(run: Run, after: int) -> dict[str, Any]:
-    """What a page of a run needs that shows all up to an epoch.
+def make_run_update(run: Run, after: int) -> Update:
+    """Return the update of a run's page that shows all up to an epoch.
 
     Args:
         run: The run as it is now.
         after: The last epoch that the page shows.
 
     Returns:
-        What page.js takes: "datasets", new rows by the data's name; "tables", rows as HTML;
-        "facts", "verdict". Where the page has to be drawn anew it is "reload" alone: it had no
-        figures yet, or others than it would have now, or epochs were dropped.
+        "reload" where the page needs other charts or axes than it has, or epochs were dropped.
     """
-    last = run.epoch
-    rows = _layers(run)
-    shown = [record for record in run.epochs if record.epoch <= after]
-    fresh = [record for record in run.epochs if record.epoch > after]
-    looks = _looks(shown, [row for row in rows if row["epoch"] <= after])
-    if last < after or looks != _looks(run.epochs, rows):
+    rows = _make_rows(run)
+    old = [record for record in run.epochs if record.epoch <= after]
+    new = [record for record in run.epochs if record.epoch > after]
+    layout = _describe_layout(old, [row for row in rows if row["epoch"] <= after])
+    if run.epoch < after or layout != _describe_layout(run.epochs, rows):
         return {"reload": True}
     return {
         "datasets": {
-            "layers": [row for row in thinned(rows) if row["epoch"] > after],
-            "epochs": make_score_rows(fresh),
-            "quality": make_quality_rows(fresh),
-            "time": make_time_rows(fresh),
+            "layers": [row for row in _thin(rows) if row["epoch"] > after],
+            "epochs": make_score_rows(new),
+            "quality": make_quality_rows(new),
+            "time": make_time_rows(new),
         },
-        "tables": {LAYERS: rows_html(_table(rows))},
-        "facts": [astuple(fact) for fact in run_facts(run)],
-        "verdict": run_verdict(run, rows),
+        "tables": {LAYERS: render_table_rows(_make_table(rows))},
+        "facts": [astuple(fact) for fact in list_run_facts(run)],
+        "summary": summarize_run(run, rows),
     }
 
 
-def _layers(run: Run) -> list[EpochLayerRow]:
+def _make_rows(run: Run) -> list[EpochLayerRow]:
     """Rows of the epochs that count: an epoch's layers are written before its own record."""
-    last = run.epoch
-    return [row for row in make_layer_rows(run.layers()) if row["epoch"] <= last]
+    return [row for row in make_layer_rows(run.layers()) if row["epoch"] <= run.epoch]
 
 
-def _looks(epochs: Sequence[EpochRecord], rows: Sequence[EpochLayerRow]) -> tuple[object, ...]:
-    """What figures there are and how they are drawn: new rows can't change that on an open page."""
-    figures, drawn = make_score_rows(epochs), thinned(rows)
+def _describe_layout(
+    epochs: Sequence[EpochRecord], rows: Sequence[EpochLayerRow]
+) -> tuple[object, ...]:
+    """Which charts and scales there are: new rows can't change these on an open page."""
+    scores, thinned = make_score_rows(epochs), _thin(rows)
     return (
         bool(epochs),
-        [(score, _kind(choose_score_scale(figures, score))) for score in _scores(epochs)],
-        _maps(rows),
-        [_kind(choose_scale(drawn, metric)) for metric in MAPS],
-        any(row["quality"] is not None for row in make_quality_rows(epochs)),
+        [(score, _get_kind(choose_score_scale(scores, score))) for score in _list_scores(epochs)],
+        _list_heat_maps(rows),
+        [_get_kind(choose_scale(thinned, metric)) for metric in HEAT_MAPS],
+        bool(make_quality_rows(epochs)),
         list(dict.fromkeys(row["layer"] for row in rows)),
-        _step(rows),
+        _compute_step(rows),
     )
 
 
-def _kind(scale: alt.Scale) -> tuple[object, object]:
-    found = scale.to_dict()
-    return found.get("type"), found.get("domain")
+def _get_kind(scale: alt.Scale) -> tuple[object, object]:
+    fields = scale.to_dict()
+    return fields.get("type"), fields.get("domain")
 
 
-def _scores(epochs: Sequence[EpochRecord]) -> list[str]:
-    """The scores that are drawn."""
+def _list_scores(epochs: Sequence[EpochRecord]) -> list[str]:
     known = {row["score"] for row in make_score_rows(epochs)} | {main_score(epochs)}
     return [score for score in SCORES if score in known]
 
 
-def _maps(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The metrics that are drawn."""
-    return [metric for metric in MAPS if any(row[metric] is not None for row in rows)]
+def _list_heat_maps(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [metric for metric in HEAT_MAPS if any(row[metric] is not None for row in rows)]
 
 
-def _learning(run: Run) -> Iterator[Section]:
+def _thin(rows: Sequence[EpochLayerRow]) -> list[EpochLayerRow]:
+    """As many rows as a browser draws in some seconds: every so many epochs, and the last."""
+    epochs = sorted({row["epoch"] for row in rows})
+    kept = {*epochs[:: _compute_step(rows)], *epochs[-1:]}
+    return [row for row in rows if row["epoch"] in kept]
+
+
+def _compute_step(rows: Sequence[EpochLayerRow]) -> int:
+    return max(1, math.ceil(len(rows) / MOST))
+
+
+def _draw_learning(run: Run) -> Iterator[Section]:
     if not run.epochs:
         return
-    rows, found = make_score_rows(run.epochs), make_quality_rows(run.epochs)
-    pictures = [
-        Picture(SCORES[score][0], draw_progress(rows, score), _reading(score, run))
-        for score in _scores(run.epochs)
+    rows, qualities = make_score_rows(run.epochs), make_quality_rows(run.epochs)
+    has_critic = main_score(run.epochs) == "frechet"
+    panels = [
+        ChartPanel(
+            SCORES[score][0],
+            draw_progress(rows, score),
+            CRITIC_LOSS if score == "loss" and has_critic else SCORES[score][1],
+        )
+        for score in _list_scores(run.epochs)
     ]
-    if any(row["quality"] is not None for row in found):
-        how = "The root mean square of all layers' q. It rises while the network learns."
-        pictures.append(Picture("Network quality Q", draw_quality(found), how))
-    time = Picture(
+    if qualities:
+        caption = "The root mean square of all layers' q. It rises while the network learns."
+        panels.append(ChartPanel("Network quality Q", draw_quality(qualities), caption))
+    time = ChartPanel(
         "Where the time went",
         draw_time(make_time_rows(run.epochs)),
         "Seconds of every epoch: reading data, steps, probing layers, evaluation, saving.",
     )
-    yield Section("Learning", (*pictures, time))
+    yield Section("Learning", (*panels, time))
 
 
-def _reading(score: str, run: Run) -> str:
-    if score == "loss" and main_score(run.epochs) == "frechet":
-        return "The critic's loss: how far it tells real images from made ones."
-    return SCORES[score][1]
-
-
-def thinned(rows: Sequence[EpochLayerRow]) -> list[EpochLayerRow]:
-    """No more rows than a browser draws in some seconds: every so many epochs, and the last."""
-    epochs = sorted({row["epoch"] for row in rows})
-    kept = {*epochs[:: _step(rows)], *epochs[-1:]}
-    return [row for row in rows if row["epoch"] in kept]
-
-
-def _step(rows: Sequence[EpochLayerRow]) -> int:
-    return max(1, math.ceil(len(rows) / MOST))
-
-
-def _over_time(all_rows: list[EpochLayerRow]) -> Iterator[Section]:
+def _draw_layers(all_rows: list[EpochLayerRow]) -> Iterator[Section]:
     if not all_rows:
         return
-    rows = thinned(all_rows)
+    rows = _thin(all_rows)
     maps = (
-        Picture(MAPS[metric][0], draw_heat_map(rows, metric), MAPS[metric][1])
-        for metric in _maps(all_rows)
+        ChartPanel(HEAT_MAPS[metric][0], draw_heat_map(rows, metric), HEAT_MAPS[metric][1])
+        for metric in _list_heat_maps(all_rows)
     )
-    how = ["A row is a layer, from the input down; a column is an epoch. Grey: no value."]
+    lines = ["A row is a layer, from the input down; a column is an epoch. Grey: no value."]
     if len(rows) < len(all_rows):
-        how.append("Of so many layers and epochs only some epochs are drawn; the records have all.")
-    yield Section("Layers over time", (Words(tuple(how)), *maps))
-    rates = Picture(
+        lines.append("With so many layers and epochs only some epochs are drawn.")
+    yield Section("Layers over time", (Text(tuple(lines)), *maps))
+    rates = ChartPanel(
         "Learning rate of every layer",
         draw_rates(rows),
         "A line is a layer; the deeper, the stronger its colour. Layers that learn rise above the "
         "others; where all fall together, no layer gains stable rank any more.",
         wide=True,
     )
-    paths = Picture(
+    paths = ChartPanel(
         "From noise to structure: s and κ",
         draw_trajectories(rows),
         "A path is a layer, from its ring (first epoch) to its dot (last). Noise is at the upper "
-        "left (s = 0, κ = 1); learning leads to the right, and down where it is even.",
+        "left (s = 0, κ = 1); learning leads to the right, and down where directions are of "
+        "similar strength.",
         wide=True,
     )
-    known = any(row["stable_rank"] is not None for row in all_rows)
-    yield Section("Rates and paths", (rates, paths) if known else (rates,))
+    has_metrics = any(row["stable_rank"] is not None for row in all_rows)
+    yield Section("Rates and paths", (rates, paths) if has_metrics else (rates,))
 
 
-def _table_section(rows: Sequence[EpochLayerRow]) -> Iterator[Section]:
+def _list_layers(rows: Sequence[EpochLayerRow]) -> Iterator[Section]:
     if rows:
-        yield Section("Layers after the last epoch", (_table(rows),))
+        yield Section("Layers after the last epoch", (_make_table(rows),))
 
 
-def _table(rows: Sequence[EpochLayerRow]) -> Table:
+def _make_table(rows: Sequence[EpochLayerRow]) -> Table:
     highest: dict[str, float] = {}
     for row in rows:
         if row["rate"] is not None:
             highest[row["layer"]] = max(row["rate"], highest.get(row["layer"], 0.0))
-    last = rows[-1]["epoch"] if rows else 0
+    last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
     return Table(
-        caption="Layers in network order",
-        heads=("layer", "rank", "s", "κ", "q", "rate", "highest rate"),
-        rows=tuple(_cells(row, highest.get(row["layer"])) for row in rows if row["epoch"] == last),
-        filter=True,
+        make_columns(("layer", "rank", "s", "κ", "q", "rate", "highest rate")),
+        tuple(_make_cells(row, highest.get(row["layer"])) for row in last),
+        "Layers in network order",
+        has_filter=True,
         hints=HINTS,
         name=LAYERS,
     )
 
 
-def _cells(row: EpochLayerRow, highest: float | None) -> tuple[Cell, ...]:
+def _make_cells(row: EpochLayerRow, highest: float | None) -> tuple[Cell, ...]:
     return (
         Cell(row["layer"], layer=row["layer"]),
-        number_cell(row["rank"], "g"),
-        number_cell(row["stable_rank"], ".3f", most=1.0),
-        number_cell(row["condition"], ".3f", most=1.0),
-        number_cell(row["quality"], ".3f", most=math.pi / 2),
-        number_cell(row["rate"], ".3g"),
-        number_cell(highest, ".3g"),
+        format_number_cell(row["rank"], "g"),
+        format_number_cell(row["stable_rank"], ".3f", most=1.0),
+        format_number_cell(row["condition"], ".3f", most=1.0),
+        format_number_cell(row["quality"], ".3f", most=math.pi / 2),
+        format_number_cell(row["rate"], ".3g"),
+        format_number_cell(highest, ".3g"),
     )
 
 
-def _about(run: Run) -> Section:
-    options = tuple(f"{name}: {_text(value)}" for name, value in asdict(run.config).items())
-    words = [Words(options, summary="All options")]
-    starts = run.sessions()
-    if starts:
-        lines = tuple(_text(msgspec.to_builtins(start)) for start in starts)
-        words.append(
-            Words(lines, summary=f"Starts: time, commit, versions, hardware ({len(starts)})")
-        )
-    return Section("About this run", tuple(words))
+def _list_options(run: Run) -> Section:
+    options = (f"{name}: {_format(value)}" for name, value in asdict(run.config).items())
+    texts = [Text(tuple(options), collapsed_under="All options")]
+    sessions = run.sessions()
+    if sessions:
+        lines = tuple(_format(msgspec.to_builtins(session)) for session in sessions)
+        title = f"Starts: time, commit, versions, hardware ({len(sessions)})"
+        texts.append(Text(lines, collapsed_under=title))
+    return Section("About this run", tuple(texts))
 
 
-def _text(value: object) -> str:
+def _format(value: object) -> str:
     """A value of a record as text, nested ones on one line."""
     if isinstance(value, dict):
-        return "; ".join(f"{sanitize(str(key))}: {_text(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_text, value)) or "none"
+        return "; ".join(f"{sanitize(str(key))}: {_format(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_format, value)) or "none"
     return "–" if value is None else sanitize(str(value))

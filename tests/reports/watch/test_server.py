@@ -21,9 +21,8 @@ import uvicorn
 from rankwise.lab import Config, RunError
 from rankwise.lab.records import LayerColumns, LayersRecord, Session
 from rankwise.lab.run_folder import RunFolder
-from rankwise.reports.watch import desk
-from rankwise.reports.watch.listening import Watcher
-from rankwise.reports.watch.server import watch_app
+from rankwise.reports.watch import pages
+from rankwise.reports.watch.server import WatchServer, make_app
 from tests.lab.runs import record_of
 
 TOKEN = "a token of some length"  # noqa: S105
@@ -135,7 +134,7 @@ def serve():
 
 @pytest.fixture
 def client(serve, tmp_path):
-    return serve(watch_app(tmp_path))
+    return serve(make_app(tmp_path))
 
 
 def test_the_list_names_every_run_and_leads_to_its_page(client, trainer):
@@ -157,7 +156,7 @@ def test_the_list_tells_what_changed_and_nothing_else(client, trainer):
     assert news["updates"] != address
     assert "2 of 10" in news["tables"]["runs"]
     assert news["facts"] == [["running", "1", ""]]
-    assert news["verdict"] == ["1 run; 1 is going on."]
+    assert news["summary"] == ["1 run, 1 in progress."]
 
 
 def test_the_first_run_makes_an_empty_list_load_anew(client, trainer):
@@ -333,7 +332,9 @@ def test_broken_records_are_told_on_the_page(client, trainer):
 
 
 @pytest.mark.parametrize(
-    "case", [("/", "list_page", 500), ("/run/one", "run_page", 200)], ids=["at once", "streamed"]
+    "case",
+    [("/", "make_list_table", 500), ("/run/one", "make_run_page", 200)],
+    ids=["at once", "streamed"],
 )
 def test_a_failure_is_told_without_a_trace(client, trainer, monkeypatch, case):
     def fail(*_, **__):
@@ -341,7 +342,7 @@ def test_a_failure_is_told_without_a_trace(client, trainer, monkeypatch, case):
 
     path, part, status = case
     trainer("one", 1)
-    monkeypatch.setattr(desk, part, fail)
+    monkeypatch.setattr(pages, part, fail)
     answer = client.get(path)
     assert answer.status == status  # a run's page has begun by then
     assert b"Something went wrong" in answer.body
@@ -356,7 +357,7 @@ def test_a_run_that_breaks_while_its_page_is_made_is_told_on_it(client, trainer,
         raise RunError("It is gone.")
 
     trainer("one", 1)
-    monkeypatch.setattr(desk, "run_page", vanish)
+    monkeypatch.setattr(pages, "make_run_page", vanish)
     assert "<p>It is gone.</p>" in client.text("/run/one")
 
 
@@ -368,10 +369,10 @@ def test_the_head_of_a_run_page_comes_before_the_rest_is_made(
         assert seen.wait(30)
         return page(run, **options)
 
-    page, seen = desk.run_page, threading.Event()
+    page, seen = pages.make_run_page, threading.Event()
     trainer("one", 1)
     whole = client.text("/run/one")
-    monkeypatch.setattr(desk, "run_page", wait)
+    monkeypatch.setattr(pages, "make_run_page", wait)
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=30)
     connection.request("GET", "/run/one", headers={"Accept-Encoding": encoding})
     with contextlib.closing(connection), connection.getresponse() as answer:
@@ -439,16 +440,16 @@ def test_only_this_machines_names_are_answered(client, host, status, path):
 
 
 def test_the_name_that_is_bound_is_answered(serve, tmp_path):
-    client = serve(watch_app(tmp_path, host="box.lan"))
+    client = serve(make_app(tmp_path, host="box.lan"))
     assert client.get("/", Host="box.lan:8765").status == 200
     assert client.get("/", Host="other.lan").status == 421
-    everywhere = serve(watch_app(tmp_path, host=EVERYWHERE, token=TOKEN))
+    everywhere = serve(make_app(tmp_path, host=EVERYWHERE, token=TOKEN))
     assert everywhere.get("/", Host="any.lan").status == 401
 
 
 @pytest.fixture
 def guarded(serve, tmp_path):
-    return serve(watch_app(tmp_path, host=EVERYWHERE, token=TOKEN))
+    return serve(make_app(tmp_path, host=EVERYWHERE, token=TOKEN))
 
 
 @pytest.mark.parametrize(
@@ -465,7 +466,7 @@ def test_without_the_token_nothing_is_shown(guarded, trainer, path):
     for headers in wrong:
         answer = guarded.get(path, **headers)
         assert answer.status == 401
-        assert b"A token is needed" in answer.body
+        assert b"A token is required" in answer.body
         assert TOKEN.encode() not in answer.body
     mark = "&" if "?" in path else "?"
     assert guarded.get(f"{path}{mark}token=wrong").status == 401
@@ -500,7 +501,7 @@ def test_the_way_in_leads_nowhere_else(guarded, path):
 
 
 def test_beyond_this_machine_a_token_is_made_up(tmp_path):
-    watcher = Watcher(tmp_path, host=EVERYWHERE, port=0, token=None)
+    watcher = WatchServer(tmp_path, host=EVERYWHERE, port=0, token=None)
     watcher.socket.close()
     assert watcher.is_open
     assert len(watcher.token) >= 32
@@ -518,9 +519,9 @@ def test_pages_ask_for_one_run_at_a_time(client, trainer, monkeypatch):
         inside.remove(run)
         return page(run, **options)
 
-    page = desk.run_page
+    page = pages.make_run_page
     trainer("a", 1)
-    monkeypatch.setattr(desk, "run_page", slow)
+    monkeypatch.setattr(pages, "make_run_page", slow)
     threads = [threading.Thread(target=client.get, args=("/run/a",)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -544,7 +545,7 @@ def test_in_a_browser_the_list_follows_a_run(client, trainer, visit):
     assert page.tab.evaluate("document.activeElement.value") == "one"  # it keeps the focus
     trainer("two", seed=1)
     page.tab.get_by_role("link", name="two").wait_for()
-    page.tab.get_by_role("button", name="Compare the ticked runs").click()
+    page.tab.get_by_role("button", name="Compare the selected runs").click()
     page.ready()
     assert page.tab.url.endswith("/compare?run=one")
 
@@ -555,10 +556,10 @@ def test_in_a_browser_a_run_page_and_a_comparison_gain_epochs(client, trainer, v
     compared = visit(address=address(client, "/compare?run=one"))
     one.train(accuracy=0.3125)
     compared.tab.get_by_text("3 of 10").wait_for()
-    assert "31.25 %" in compared.text(".verdict")
+    assert "31.25 %" in compared.text(".summary")
     run.tab.get_by_text(re.compile("31[.]2")).first.wait_for()
     one.folder.end("finished")
-    run.tab.get_by_text("This is over").wait_for()
+    run.tab.get_by_text("Finished: no more updates").wait_for()
 
 
 def test_in_a_browser_the_token_lets_in_who_comes_from_another_site(guarded, trainer, visit):
@@ -578,7 +579,7 @@ def test_in_a_browser_hostile_names_stay_text(client, trainer, visit):
     assert sorted(page.tab.locator("tbody a").all_text_contents()) == sorted(HOSTILE)
     for box in page.tab.get_by_role("checkbox").all():
         box.check()
-    page.tab.get_by_role("button", name="Compare the ticked runs").click()
+    page.tab.get_by_role("button", name="Compare the selected runs").click()
     page.ready()
     assert sorted(page.tab.locator("tbody a").all_text_contents()) == sorted(HOSTILE)
     page.tab.get_by_role("link", name=HOSTILE[0], exact=True).click()

@@ -88,10 +88,10 @@ def _read_zoo(index: Path, runs: Path, columns: Columns) -> Zoo:
 
 
 def _make_page(ranking: Ranking) -> bytes:
-    from rankwise.reports.correlation import correlation_page
-    from rankwise.reports.html import page_bytes
+    from rankwise.reports.correlation import make_correlation_page
+    from rankwise.reports.html import encode_page
 
-    return page_bytes(correlation_page(ranking))
+    return encode_page(make_correlation_page(ranking))
 
 
 def _format_json(ranking: Ranking) -> bytes:

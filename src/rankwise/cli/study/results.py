@@ -49,8 +49,8 @@ def print_table(
 
 def export_results(source: Path, out: Path | None, to: Path, *, layers: bool) -> None:
     """Write a study's tables, its page and the records of its runs to a folder."""
-    from rankwise.reports.html import page_bytes
-    from rankwise.reports.study.page import study_page
+    from rankwise.reports.html import encode_page
+    from rankwise.reports.study import make_study_page
 
     refuse_overwrite(to / _RECORDS, [source, *([] if out is None else [out])])
     with _read_results(source, out) as results:
@@ -63,7 +63,7 @@ def export_results(source: Path, out: Path | None, to: Path, *, layers: bool) ->
             "table.csv": to_csv(results).encode(),
             "table.json": to_json(results).encode(),
             _RECORDS: pack(results.runs, layers=layers).encode(),
-            "report.html": page_bytes(study_page(results.runs, title=title, study=results)),
+            "report.html": encode_page(make_study_page(results.runs, title=title, study=results)),
         }
         to.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

@@ -1,18 +1,18 @@
-// What a page does beside being read: draws its figures, marks the chosen layer in all of them,
-// sorts and filters its tables, follows the reader's colours, and asks a server for what is new.
+// Draws the charts of a page, highlights the selected layer in all of them, sorts and filters
+// tables, follows the reader's colour scheme, and asks the server for updates.
 (() => {
   "use strict";
   const content = JSON.parse(document.getElementById("content").textContent);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const COLOURS = ["ink", "faint", "near", "deep", "paper"];
-  const PAUSE = 2000; // between two questions to the server, in milliseconds
+  const PAUSE = 2000; // between two requests, in milliseconds
   const PATIENCE = 30000; // for an answer
-  const ERRORS = 1; // what Vega calls the level of errors alone
-  const drawn = []; // { view, rows }: each figure and the name of the rows it shows
-  let chosen = "";
+  const ERRORS = 1; // Vega's log level of errors only
+  const drawn = []; // { view, rows }: each chart and the name of its rows
+  let selected = "";
 
-  // Figures. Rows are stored once, column by column; every figure gets rows of its own, since
-  // Vega writes into them.
+  // Charts. Rows are stored once, column by column; every chart gets its own copy, since Vega
+  // writes into them.
   const rowsOf = (name) => {
     const { fields, columns } = content.datasets[name];
     return Array.from({ length: columns.length ? columns[0].length : 0 }, (_, i) =>
@@ -21,13 +21,13 @@
 
   const colours = () => {
     const style = getComputedStyle(document.documentElement);
-    const found = COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]);
-    return Object.fromEntries(found);
+    const values = COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]);
+    return Object.fromEntries(values);
   };
 
   const draw = async (node) => {
-    const spec = content.figures[Number(node.dataset.figure)];
-    const values = { ...colours(), layer: chosen };
+    const spec = content.charts[Number(node.dataset.chart)];
+    const values = { ...colours(), layer: selected };
     for (const param of spec.params) {
       if (param.name in values) param.value = values[param.name];
     }
@@ -35,37 +35,37 @@
     spec.datasets = { [rows]: rowsOf(rows) };
     const actions = { export: true, source: false, compiled: false, editor: false };
     // ast: expressions are interpreted, so that the page may forbid code from text.
-    // logLevel: Vega warns of every part of a figure that happens to have no rows.
+    // logLevel: Vega warns about every part of a chart that happens to have no rows.
     const options = {
       ast: true, renderer: "canvas", actions, downloadFileName: "rankwise", logLevel: ERRORS,
     };
     const { view } = await vegaEmbed(node, spec, options);
     view.addEventListener("click", (_, item) => {
       const layer = item && item.datum && item.datum.layer;
-      if (typeof layer === "string") choose(layer === chosen ? "" : layer);
+      if (typeof layer === "string") select(layer === selected ? "" : layer);
     });
     drawn.push({ view, rows });
   };
 
   const drawAll = async () => {
-    for (const node of all("[data-figure]")) {
+    for (const node of all("[data-chart]")) {
       try {
         await draw(node);
       } catch (error) {
         const note = document.createElement("p");
         note.className = "error";
-        note.textContent = `This figure can't be drawn: ${error.message}`;
+        note.textContent = `This chart can't be drawn: ${error.message}`;
         node.replaceChildren(note);
         console.error(error);
       }
       await new Promise((go) => setTimeout(go)); // let the page answer in between
     }
-    content.datasets = {}; // every figure has its rows by now
+    content.datasets = {}; // every chart has its rows by now
     document.body.dataset.ready = "";
   };
 
-  // The colours of text and lines are signals, so nothing is drawn anew; synchronously, since a
-  // browser does not wait before it prints.
+  // Colours of text and lines are signals, so nothing is redrawn; synchronously, since a browser
+  // does not wait before it prints.
   const recolour = () => {
     for (const { view } of drawn) {
       for (const [name, value] of Object.entries(colours())) view.signal(name, value);
@@ -73,42 +73,42 @@
     }
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-  let folded = [];
+  let collapsed = [];
   addEventListener("beforeprint", () => {
     document.documentElement.classList.add("on-paper");
-    folded = all("details.words:not([open])");
-    folded.forEach((part) => { part.open = true; });
+    collapsed = all("details.text:not([open])");
+    collapsed.forEach((part) => { part.open = true; });
     recolour();
   });
   addEventListener("afterprint", () => {
     document.documentElement.classList.remove("on-paper");
-    folded.forEach((part) => { part.open = false; });
+    collapsed.forEach((part) => { part.open = false; });
     recolour();
   });
 
-  // The chosen layer.
-  const choose = (layer) => {
-    chosen = layer;
+  // The selected layer.
+  const select = (layer) => {
+    selected = layer;
     for (const { view } of drawn) view.signal("layer", layer).runAsync();
     for (const list of all("[data-layers]")) list.value = layer;
     markRows();
   };
   const markRows = () => {
     for (const row of all("tr[data-layer]")) {
-      const is = row.dataset.layer === chosen;
-      row.classList.toggle("chosen", is);
+      const is = row.dataset.layer === selected;
+      row.classList.toggle("selected", is);
       if (is) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
     }
   };
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-choose]");
-    if (button) choose(button.dataset.choose === chosen ? "" : button.dataset.choose);
+    const button = event.target.closest("[data-select]");
+    if (button) select(button.dataset.select === selected ? "" : button.dataset.select);
     const head = event.target.closest("[data-sort]");
-    if (head) turn(head.closest("th"));
+    if (head) reverse(head.closest("th"));
   });
   for (const list of all("[data-layers]")) {
-    list.addEventListener("change", () => choose(list.value));
+    list.addEventListener("change", () => select(list.value));
   }
 
   // Tables.
@@ -135,7 +135,7 @@
     });
     body.append(...rows.map(([, row]) => row));
   };
-  const turn = (head) => {
+  const reverse = (head) => {
     const before = head.getAttribute("aria-sort");
     const numeric = head.classList.contains("number");
     const first = numeric ? "descending" : "ascending";
@@ -161,20 +161,20 @@
     });
   }
 
-  // What is new, from the server that this page came from.
+  // Updates from the server that this page came from.
   const append = (name, rows) => {
-    for (const one of drawn) {
-      if (one.rows !== name) continue;
-      const fresh = rows.map((row) => ({ ...row }));
-      one.view.insert(name, fresh).runAsync();
+    for (const chart of drawn) {
+      if (chart.rows !== name) continue;
+      const copies = rows.map((row) => ({ ...row }));
+      chart.view.insert(name, copies).runAsync();
     }
   };
-  // What has the focus in a table keeps it when the rows are made anew.
-  const handle = (node) => node.value || node.getAttribute("href") || node.dataset.choose;
+  // The focused element of a table keeps the focus when the rows are replaced.
+  const handle = (node) => node.value || node.getAttribute("href") || node.dataset.select;
   const withFocus = (body, change) => {
-    const held = body.contains(document.activeElement) ? handle(document.activeElement) : null;
+    const focused = body.contains(document.activeElement) ? handle(document.activeElement) : null;
     change();
-    const same = held && all("input, a, button", body).find((node) => handle(node) === held);
+    const same = focused && all("input, a, button", body).find((node) => handle(node) === focused);
     if (same) same.focus({ preventScroll: true });
   };
   const replaceRows = (name, html) => {
@@ -183,7 +183,7 @@
       const body = table.tBodies[0];
       const ticked = new Set(all("input:checked", body).map((box) => box.value));
       withFocus(body, () => {
-        body.innerHTML = html; // made and escaped by the same template as the page
+        body.innerHTML = html; // rendered and escaped by the template of the page
         for (const box of all("input[type=checkbox]", body)) box.checked = ticked.has(box.value);
         sort(table);
       });
@@ -198,14 +198,14 @@
       return node;
     }));
   };
-  const take = (news) => {
-    content.updates = news.updates ?? content.updates; // first: no row is taken twice
-    if (news.reload) return location.reload();
-    for (const [name, rows] of Object.entries(news.datasets ?? {})) append(name, rows);
-    for (const [name, html] of Object.entries(news.tables ?? {})) replaceRows(name, html);
-    if (news.verdict) texts(document.querySelector(".verdict"), "p", news.verdict);
-    if (news.facts) {
-      const parts = news.facts.map(([label, value, remark]) => {
+  const apply = (update) => {
+    content.updates = update.updates ?? content.updates; // first: no row is added twice
+    if (update.reload) return location.reload();
+    for (const [name, rows] of Object.entries(update.datasets ?? {})) append(name, rows);
+    for (const [name, html] of Object.entries(update.tables ?? {})) replaceRows(name, html);
+    if (update.summary) texts(document.querySelector(".summary"), "p", update.summary);
+    if (update.facts) {
+      const parts = update.facts.map(([label, value, remark]) => {
         const tile = document.createElement("div");
         texts(tile, "dd", [value, remark ?? ""]);
         tile.lastChild.className = "remark";
@@ -218,28 +218,28 @@
     }
   };
   const status = document.querySelector(".live");
-  const tell = (text) => {
+  const show = (text) => {
     status.hidden = false;
-    if (status.textContent !== text) status.textContent = text; // else it would be read out again
+    if (status.textContent !== text) status.textContent = text; // otherwise it would be read out again
   };
   const ENDS = {
-    401: "The server asks for another token: open the address that it printed.",
-    404: "This is gone from the server; what is shown was the last of it.",
+    401: "The token is no longer valid: open the address that the server printed.",
+    404: "This run no longer exists on the server; the page shows its last state.",
   };
   const ask = async () => {
-    let news = null;
+    let update = null;
     try {
       const signal = AbortSignal.timeout(PATIENCE);
       const answer = await fetch(content.updates, { cache: "no-store", signal });
-      if (answer.status in ENDS) return tell(ENDS[answer.status]);
-      if (!answer.ok) throw new Error(`it answers ${answer.status}`);
-      news = await answer.json();
+      if (answer.status in ENDS) return show(ENDS[answer.status]);
+      if (!answer.ok) throw new Error(`status ${answer.status}`);
+      update = await answer.json();
     } catch (error) {
-      tell(`The server can't be reached (${error.message}); trying again.`);
+      show(`The server can't be reached (${error.message}); trying again.`);
     }
-    if (news) {
-      take(news);
-      tell(content.updates ? "Live: this page is brought up to date." : "This is over: nothing more will come.");
+    if (update) {
+      apply(update);
+      show(content.updates ? "Live: updates automatically." : "Finished: no more updates.");
     }
     if (content.updates) setTimeout(ask, PAUSE);
   };

@@ -6,14 +6,13 @@ pytest.importorskip("altair")
 
 from rankwise.lab import Config
 from rankwise.reports.page import Table
-from rankwise.reports.watch.listing import (
-    list_facts,
-    list_page,
-    list_table,
-    list_verdict,
-    run_address,
+from rankwise.reports.watch.folder import RunSummary
+from rankwise.reports.watch.pages import (
+    WatchPages,
+    list_state_facts,
+    make_list_table,
+    summarize_list,
 )
-from rankwise.reports.watch.shelf import Summary
 from tests.lab.runs import epoch
 
 NOW = 1_800_000_000.0
@@ -26,16 +25,16 @@ def clock(monkeypatch):
 
 def summary(name="a", state="running", last=None, ago=0.0, **options):
     config = Config(network="resnet8", **{"epochs": 10, **options})
-    return Summary(name, state, config, last, NOW - ago, 0)
+    return RunSummary(name, state, config, last, NOW - ago, 0)
 
 
 def broken(name="b"):
-    return Summary(name, "unreadable", None, None, NOW, 0, "Its records can't be read: no JSON.")
+    return RunSummary(name, "unreadable", None, None, NOW, 0, "Its records can't be read: no JSON.")
 
 
 def cells(found):
-    table = list_table([found])
-    return dict(zip(table.heads, table.rows[0], strict=True))
+    table = make_list_table([found])
+    return dict(zip((column.title for column in table.columns), table.rows[0], strict=True))
 
 
 def test_a_row_tells_where_a_run_stands():
@@ -91,19 +90,19 @@ def test_ages_are_told_in_words(seconds, text):
 
 
 def test_a_run_that_cannot_be_read_tells_why():
-    row = list_table([broken()]).rows[0]
+    row = make_list_table([broken()]).rows[0]
     assert "Its records can't be read: no JSON." in [cell.text for cell in row]
-    assert len(row) == len(list_table([summary()]).rows[0])
+    assert len(row) == len(make_list_table([summary()]).rows[0])
 
 
 def test_the_verdict_counts_what_goes_on_and_what_went_wrong():
     runs = [summary(), summary(state="finished"), summary(state="diverged"), broken()]
-    assert list_verdict(runs) == (
-        "4 runs; 1 is going on.",
-        "Look at those that did not end well: 1 diverged, 1 unreadable.",
+    assert summarize_list(runs) == (
+        "4 runs, 1 in progress.",
+        "Check those that failed: 1 diverged, 1 unreadable.",
     )
-    assert list_verdict([summary(state="finished")]) == ("1 run; none is going on.",)
-    assert [(fact.label, fact.value) for fact in list_facts(runs)] == [
+    assert summarize_list([summary(state="finished")]) == ("1 run, none in progress.",)
+    assert [(fact.label, fact.value) for fact in list_state_facts(runs)] == [
         ("running", "1"),
         ("finished", "1"),
         ("diverged", "1"),
@@ -111,8 +110,8 @@ def test_the_verdict_counts_what_goes_on_and_what_went_wrong():
     ]
 
 
-def test_an_empty_folder_says_how_to_fill_it():
-    page = list_page([], source="runs", updates="/update?seen=none")
+def test_an_empty_folder_says_how_to_fill_it(tmp_path):
+    page = WatchPages(tmp_path).make_list()
     (item,) = page.sections[0].items
     assert not isinstance(item, Table)
     assert "appears here" in item.paragraphs[0]
@@ -129,5 +128,4 @@ def test_an_empty_folder_says_how_to_fill_it():
     ],
 )
 def test_nothing_in_a_name_leads_elsewhere(name, address):
-    assert run_address(name) == address
-    assert list_table([summary(name)]).rows[0][0].link == address
+    assert make_list_table([summary(name)]).rows[0][0].link == address

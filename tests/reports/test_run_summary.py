@@ -6,28 +6,28 @@ from msgspec.structs import replace
 pytest.importorskip("altair")
 
 from rankwise.charts.evolution import make_layer_rows
-from rankwise.reports.run_words import run_facts, run_verdict, time_text
+from rankwise.reports.run_summary import format_time, list_run_facts, summarize_run
 from tests.lab.runs import LAYERS, epoch, grown, written
 
 
 def words(folder):
     run = folder.read()
-    return " ".join(run_verdict(run, make_layer_rows(run.layers())))
+    return " ".join(summarize_run(run, make_layer_rows(run.layers())))
 
 
 def facts(folder):
-    return {fact.label: fact.value for fact in run_facts(folder.read())}
+    return {fact.label: fact.value for fact in list_run_facts(folder.read())}
 
 
 def test_the_verdict_says_how_the_run_ended_and_what_it_reached(tmp_path):
     found = words(grown(tmp_path, seed=3))
     assert "resnet20 on digits, trained by rmsgd (rate 0.03, β 0.98, seed 3)" in found
     assert "It finished after 3 epochs." in found
-    assert "Test accuracy is 80.00 % after epoch 3; it was best in epoch 2: 90.00 %." in found
+    assert "Test accuracy is 80.00 % after epoch 3; the best was 90.00 % in epoch 2." in found
     assert "Q rose from 0.100 (epoch 1) to 0.300 (epoch 3)" in found
     assert "rose most in conv (+0.250)" in found
-    assert "1 layer (fc) holds NaN or Inf" in found
-    assert "Rates lie between 0.01 and 0.02" in found
+    assert "1 layer (fc) has NaN or Inf" in found
+    assert "Rates are between 0.01 and 0.02" in found
 
 
 def test_tiles_hold_the_figures_of_the_last_epoch(tmp_path):
@@ -35,7 +35,7 @@ def test_tiles_hold_the_figures_of_the_last_epoch(tmp_path):
     assert found["Test accuracy"] == "80.00 %"
     assert found["Network quality Q"] == "0.300"
     assert found["Epochs"] == "3 of 250"
-    assert found["Time an epoch"] == "1 s"
+    assert found["Time per epoch"] == "1 s"
 
 
 @pytest.mark.parametrize(
@@ -44,19 +44,19 @@ def test_tiles_hold_the_figures_of_the_last_epoch(tmp_path):
 def test_a_score_that_should_fall_is_best_where_it_is_lowest(tmp_path, score, label):
     records = [epoch(n, score=score, value=v) for n, v in enumerate((90.0, 20.0, 30.0), 1)]
     found = words(written(tmp_path, records))
-    assert f"Test {label} is 30.00 after epoch 3; it was best in epoch 2: 20.00." in found
+    assert f"Test {label} is 30.00 after epoch 3; the best was 20.00 in epoch 2." in found
 
 
 def test_a_run_without_a_score_says_so(tmp_path):
-    assert "It has no score on test data." in words(written(tmp_path, [replace(epoch(1), test={})]))
+    assert "It has no test score." in words(written(tmp_path, [replace(epoch(1), test={})]))
 
 
 @pytest.mark.parametrize(
     ("ranks", "sentence"),
     [
-        ([0.0, 0.0], "Nothing stands out from noise in any layer."),
+        ([0.0, 0.0], "No layer has structure above the noise."),
         ([0.0, 2.0], "1 layer (conv) still looks like noise."),
-        ([2.0, 2.0], "Every layer holds structure that stands out from noise."),
+        ([2.0, 2.0], "Every layer has structure above the noise."),
     ],
 )
 def test_layers_that_are_still_noise_are_named(tmp_path, ranks, sentence):
@@ -104,4 +104,4 @@ def test_quality_that_does_not_move_stays(tmp_path):
     ],
 )
 def test_a_time_has_the_unit_that_suits_it(seconds, text):
-    assert time_text(seconds) == text
+    assert format_time(seconds) == text

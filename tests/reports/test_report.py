@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import rankwise
-from rankwise.reports.build import build_page
-from rankwise.reports.html import page_html
-from rankwise.reports.page import Picture
-from rankwise.reports.write import write_report
+from rankwise.reports.html import render_page
+from rankwise.reports.page import ChartPanel
+from rankwise.reports.report import build_page, write_report
 from tests.lab.runs import epoch, written
 
 
@@ -28,11 +27,11 @@ def saved(path, seed=0, strength=1.0):
 
 
 def titles(page):
-    return [item.title for s in page.sections for item in s.items if isinstance(item, Picture)]
+    return [item.title for s in page.sections for item in s.items if isinstance(item, ChartPanel)]
 
 
 def words(page):
-    return " ".join(page.verdict)
+    return " ".join(page.summary)
 
 
 def test_a_checkpoint_gets_a_page_with_its_spectra(tmp_path):
@@ -49,7 +48,7 @@ def test_a_saved_probe_gets_a_page_as_well(tmp_path):
 
 def test_two_checkpoints_are_compared_in_the_order_given(tmp_path):
     page = build_page([saved(tmp_path / "b.pt", 0, 0.0), saved(tmp_path / "a.pt", 1, 3.0)])
-    text = page_html(page)
+    text = render_page(page)
     assert text.index("b.pt") < text.index("a.pt")
 
 
@@ -73,15 +72,15 @@ def test_a_broken_run_is_left_out_of_a_study_with_a_word(tmp_path):
     written(tmp_path, [epoch(1)], seed=0)
     broken = written(tmp_path, [epoch(1)], seed=1).path
     (broken / "config.json").write_text("{")
-    assert "seed1" in page_html(build_page([tmp_path]))
-    assert "Left out" in page_html(build_page([tmp_path]))
+    assert "seed1" in render_page(build_page([tmp_path]))
+    assert "Left out" in render_page(build_page([tmp_path]))
 
 
 def test_a_broken_record_is_told_of_on_the_page(tmp_path):
     run = written(tmp_path, [epoch(1), epoch(2)], seed=0).path
     with (run / "epochs.jsonl").open("a") as file:
         file.write("broken\n")
-    assert "a broken record is left out" in page_html(build_page([run]))
+    assert "a broken record is left out" in render_page(build_page([run]))
 
 
 def test_a_model_folder_with_a_config_is_no_run(tmp_path):

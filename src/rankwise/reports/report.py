@@ -1,0 +1,189 @@
+"""Paths → the page that suits them, and that page in a file: the package's `write_report`."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rankwise._io import refuse_overwrite, write_atomically
+from rankwise._text import sanitize
+from rankwise.api import probe
+from rankwise.errors import ArgumentError, RunError
+from rankwise.lab.records import Run, is_run, load_run
+from rankwise.probes.results import Probe, is_saved_probe
+from rankwise.reports.checkpoint import make_checkpoint_page
+from rankwise.reports.diff import make_diff_page
+from rankwise.reports.evolution import make_evolution_page
+from rankwise.reports.html import encode_page
+from rankwise.reports.page import Page, Section, Text
+from rankwise.reports.run import make_run_page
+from rankwise.reports.study import make_study_page
+
+__all__ = ["Loader", "build_page", "write_images", "write_report"]
+
+Loader = Callable[[Path, bool], Probe]  # a path, and whether spectra are wanted
+
+
+def write_report(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    title: str | None = None,
+) -> Path:
+    """Write one self-contained page about a checkpoint, several, a run or a study.
+
+    Args:
+        paths: One or more: a checkpoint or saved probe; two of them to compare; more to see an
+            evolution; a run's folder; a folder of runs, or several runs, for a study.
+        out: The file; it is written whole or not at all.
+        title: Instead of one made from the paths.
+
+    Returns:
+        The file.
+
+    Raises:
+        RankwiseError: If a path can't be read, the paths don't go together, or `out` is one.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from pathlib import Path
+        >>> from rankwise.reports import write_report
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     torch.save({"fc.weight": torch.randn(20, 10)}, Path(folder) / "model.pt")
+        ...     page = write_report(Path(folder) / "model.pt", Path(folder) / "report.html")
+        ...     page.stat().st_size > 500_000
+        True
+    """
+    listed = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    target = Path(out)
+    refuse_overwrite(target, listed)
+    write_atomically(target, encode_page(build_page(listed, title=title)))
+    return target
+
+
+def write_images(page: Page, folder: Path, form: str) -> list[Path]:
+    """Write every chart of a page into a folder, numbered and named by its title.
+
+    Args:
+        page: The page.
+        folder: Where to; it is created if need be.
+        form: "png", "svg" or "pdf".
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, panel in enumerate(page.charts, 1):
+        name = re.sub(r"[^a-z0-9]+", "-", panel.title.lower()).strip("-")[:60]
+        path = folder / f"{number:02d}-{name}.{form}"
+        scale = 2 if form == "png" else 1
+        panel.chart.properties(title=panel.title).save(path, format=form, scale_factor=scale)
+        written.append(path)
+    return written
+
+
+def build_page(
+    paths: Sequence[Path | str], *, title: str | None = None, load: Loader | None = None
+) -> Page:
+    """Return the page for the files and folders at the paths.
+
+    Args:
+        paths: A checkpoint or saved probe; two of them to compare; more to see an evolution; a
+            run's folder; folders of runs, or several runs, for a study.
+        title: Instead of one made from the paths.
+        load: Reads a checkpoint; by default `rankwise.probe` does.
+
+    Raises:
+        RankwiseError: If a path can't be read, or the paths don't go together.
+    """
+    listed = [Path(path) for path in paths]
+    if not listed:
+        raise ArgumentError("Expected a checkpoint, a run or a folder of runs, got no path.")
+    folders = {path: _list_run_folders(path) for path in listed}
+    if any(folders.values()) and not all(folders.values()):
+        kinds = (f"{path} {'has runs' if runs else 'has none'}" for path, runs in folders.items())
+        raise ArgumentError(f"Runs and checkpoints don't go on one page: {'; '.join(kinds)}.")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        if folders[listed[0]]:
+            runs = [folder for path_runs in folders.values() for folder in path_runs]
+            page = _make_page_of_runs(listed, runs, title)
+        else:
+            page = _make_page_of_checkpoints(listed, load or _probe)
+    if caught:  # they are listed on the page
+        lines = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+        section = Section("Warnings", (Text(lines, style="warning"),))
+        page = replace(page, sections=(*page.sections, section))
+    return page if title is None else replace(page, title=title)
+
+
+def _list_run_folders(path: Path) -> list[Path]:
+    """The run that a path is, or the runs in it; none where it is something else."""
+    return [path] if _has_run(path) else [p for p in sorted(path.glob("*/")) if _has_run(p)]
+
+
+def _has_run(path: Path) -> bool:
+    """Whether a folder is a run's; a Hugging Face model's has a config.json too."""
+    return is_run(path) and any((path / f"{n}.jsonl").exists() for n in ("sessions", "epochs"))
+
+
+def _make_page_of_runs(paths: Sequence[Path], folders: Sequence[Path], title: str | None) -> Page:
+    if len(folders) == 1 and folders[0] == paths[0]:
+        return make_run_page(load_run(folders[0]))
+    results = [_load(folder) for folder in dict.fromkeys(f.resolve() for f in folders)]
+    runs = [run for run in results if isinstance(run, Run)]
+    notes = [note for note in results if isinstance(note, str)]
+    names = ", ".join(dict.fromkeys(path.name or str(path) for path in paths[:3]))
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return make_study_page(runs, title=title or sanitize(f"Study: {names}{more}"), notes=notes)
+
+
+def _load(folder: Path) -> Run | str:
+    """A run, or why it is left out."""
+    try:
+        return load_run(folder)
+    except (RunError, OSError) as error:
+        return sanitize(f"Left out, since it can't be read: {error}")
+
+
+def _make_page_of_checkpoints(paths: Sequence[Path], load: Loader) -> Page:
+    if len(paths) == 1:
+        result = load(paths[0], True)
+        return make_checkpoint_page(result, result.at_random(), source=str(paths[0]))
+    paths = _sort_by_number(paths) if len(paths) > 2 else paths
+    labels = _make_labels(paths)
+    probes = [load(path, False) for path in paths]
+    if len(probes) == 2:
+        return make_diff_page(probes[0], probes[1], labels)
+    return make_evolution_page(probes, labels)
+
+
+def _probe(path: Path, spectra: bool) -> Probe:
+    return Probe.load(path) if is_saved_probe(path) else probe(path, spectra=spectra)
+
+
+def _sort_by_number(paths: Sequence[Path]) -> list[Path]:
+    """By their number, where names differ by just one, as in epoch2.pt and epoch10.pt."""
+    numbers = [re.findall(r"\d+", str(path)) for path in paths]
+    rests = {re.sub(r"\d+", "#", str(path)) for path in paths}
+    if len(rests) > 1 or not numbers[0]:
+        return list(paths)
+    differing = [i for i, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
+    if len(differing) != 1:
+        return list(paths)
+    keys = {p: int(digits[differing[0]]) for p, digits in zip(paths, numbers, strict=True)}
+    return sorted(paths, key=keys.__getitem__)
+
+
+def _make_labels(paths: Sequence[Path]) -> tuple[str, ...]:
+    """The files' names, with as many folders as it takes to distinguish them."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        labels = tuple("/".join(path.parts[-parts:]) for path in paths)
+        if len(set(labels)) == len(labels):
+            return labels
+    return tuple(f"{path} ({number})" for number, path in enumerate(paths, 1))

@@ -1,0 +1,225 @@
+"""A run in sentences and tiles: how it ended or how far it is, and what its layers learned."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from rankwise._text import format_count, format_percent, sanitize
+from rankwise.charts.axes import choose_time_unit, get_score_name
+from rankwise.charts.evolution import EpochLayerRow
+from rankwise.charts.runs import ScoreRow, make_quality_rows, make_score_rows
+from rankwise.lab.records import Run
+from rankwise.lab.scores import is_falling, main_score, score_text
+from rankwise.reports.page import Fact, capitalize
+
+__all__ = ["format_time", "list_run_facts", "summarize_run"]
+
+VISIBLE = 5e-4  # the least change that three digits show
+NAMED = 3  # layers named in a sentence
+STILL_HIGH = 0.5  # of the rate that a run began with
+LOSSES = ("loss", "generator_loss", "frechet")  # a run diverges when one is not a number
+HIGHEST_QUALITY = math.pi / 2 - 1e-9
+
+
+def summarize_run(run: Run, rows: Sequence[EpochLayerRow]) -> tuple[str, ...]:
+    """Return the run in plain sentences.
+
+    Args:
+        run: The run.
+        rows: Its layers after each epoch.
+    """
+    last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
+    first = [row for row in rows if row["epoch"] == rows[0]["epoch"]]
+    paragraphs = (
+        (_describe_options(run), _describe_state(run)),
+        (_describe_score(run),),
+        (_describe_quality(run), _describe_gains(first, last)),
+        (_warn_of_broken(last), _describe_noise(last), _warn_of_rank_one(last)),
+        (_describe_rates(last), _warn_of_high_rates(run, last)),
+    )
+    return tuple(text for part in paragraphs if (text := " ".join(filter(None, part))))
+
+
+def list_run_facts(run: Run) -> Iterator[Fact]:
+    """Yield tiles: test score, Q, epochs, time per epoch and the probe's share of it."""
+    name = main_score(run.epochs)
+    scores = _list_scores(run, name)
+    best = _find_best(scores, name)
+    if best is not None:
+        remark = f"best {score_text([best['value']], name)} in epoch {best['epoch']}"
+        value = score_text([scores[-1]["value"]], name)
+        yield Fact(capitalize(get_score_name(name)), value, remark if len(scores) > 1 else "")
+    qualities = make_quality_rows(run.epochs)
+    if qualities:
+        first = qualities[0]
+        remark = f"{first['quality']:.3f} after epoch {first['epoch']}"
+        value = f"{qualities[-1]['quality']:.3f}"
+        yield Fact("Network quality Q", value, remark if len(qualities) > 1 else "")
+    yield Fact("Epochs", _format_epochs(run), run.status)
+    total = sum(record.seconds.total for record in run.epochs)
+    if total:
+        probe = sum(record.seconds.probe for record in run.epochs)
+        per_epoch = format_time(total / len(run.epochs))
+        yield Fact("Time per epoch", per_epoch, f"{format_time(total)} in all")
+        yield Fact("Share of the probe", format_percent(probe / total), "of that time")
+
+
+def format_time(seconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    Example:
+        >>> format_time(90.04), format_time(5_000_000)
+        ('90 s', '1389 h')
+    """
+    unit, size = choose_time_unit(seconds)
+    number = seconds / size
+    return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+
+
+def _describe_options(run: Run) -> str:
+    config = run.config
+    rate = "" if config.lr is None else f"rate {config.lr:g}"
+    beta = "" if config.beta is None else f"β {config.beta:g}"
+    options = ", ".join(filter(None, (rate, beta, f"seed {config.seed}")))
+    network, data, optimizer = map(sanitize, (config.network, config.data, config.optimizer))
+    return f"{network} on {data}, trained by {optimizer} ({options})."
+
+
+def _describe_state(run: Run) -> str:
+    if not run.epochs:
+        return "No epoch has finished yet."
+    if run.status == "diverged":
+        epoch = _find_divergence(run)
+        return f"Warning: it diverged in epoch {epoch}, so its last values mean little."
+    if run.status == "finished":
+        return f"It finished after {format_count(run.epoch, 'epoch')}."
+    return f"In progress: epoch {_format_epochs(run)} is done."
+
+
+def _find_divergence(run: Run) -> int:
+    """The first epoch in which a loss is not a number; the last where all are."""
+    for record in run.epochs:
+        for scores in (record.train, record.test):
+            if any(name in scores and scores[name] is None for name in LOSSES):
+                return record.epoch
+    return run.epoch
+
+
+def _format_epochs(run: Run) -> str:
+    return f"{run.epoch} of {run.config.epochs}" if run.config.epochs else str(run.epoch)
+
+
+def _list_scores(run: Run, score: str) -> list[ScoreRow]:
+    rows = make_score_rows(run.epochs)
+    return [row for row in rows if row["set"] == "test" and row["score"] == score]
+
+
+def _find_best(scores: Sequence[ScoreRow], score: str) -> ScoreRow | None:
+    pick = min if is_falling(score) else max
+    return pick(scores, key=lambda row: row["value"], default=None)
+
+
+def _describe_score(run: Run) -> str:
+    name = main_score(run.epochs)
+    scores = _list_scores(run, name)
+    best = _find_best(scores, name)
+    if best is None:
+        return "It has no test score." if run.epochs else ""
+    last = scores[-1]
+    value = score_text([last["value"]], name)
+    text = f"{capitalize(get_score_name(name))} is {value} after epoch {last['epoch']}"
+    if best["value"] == last["value"]:
+        return f"{text}, the best of the run." if len(scores) > 1 else f"{text}."
+    return f"{text}; the best was {score_text([best['value']], name)} in epoch {best['epoch']}."
+
+
+def _describe_quality(run: Run) -> str:
+    rows = make_quality_rows(run.epochs)
+    if not rows:
+        return ""
+    first, last = rows[0], rows[-1]
+    if len(rows) == 1:
+        return f"Network quality Q is {last['quality']:.3f} after epoch {last['epoch']}."
+    if abs(last["quality"] - first["quality"]) < VISIBLE:
+        return f"Network quality Q stayed at {last['quality']:.3f}."
+    verb = "rose" if last["quality"] > first["quality"] else "fell"
+    return (
+        f"Network quality Q {verb} from {first['quality']:.3f} (epoch {first['epoch']}) "
+        f"to {last['quality']:.3f} (epoch {last['epoch']})."
+    )
+
+
+def _describe_gains(first: Sequence[EpochLayerRow], last: Sequence[EpochLayerRow]) -> str:
+    """Which layers gained and lost most stable rank."""
+    before = {row["layer"]: row["stable_rank"] for row in first}
+    gains = [
+        (row["stable_rank"] - old, row["layer"])
+        for row in last
+        if (old := before.get(row["layer"])) is not None and row["stable_rank"] is not None
+    ]
+    up = sorted((gain for gain in gains if gain[0] >= VISIBLE), reverse=True)[:NAMED]
+    down = sorted(gain for gain in gains if gain[0] <= -VISIBLE)[:NAMED]
+    parts = []
+    for verb, layers in (("rose", up), ("fell", down)):
+        names = (f"{name} ({f'{gain:+.3f}'.replace('-', '−')})" for gain, name in layers)
+        parts += [f"{verb} most in {', '.join(names)}"] if layers else []
+    return f"Since epoch {first[0]['epoch']} stable rank {'; it '.join(parts)}." if parts else ""
+
+
+def _warn_of_broken(last: Sequence[EpochLayerRow]) -> str:
+    broken = [row["layer"] for row in last if row["stable_rank"] is None]
+    return f"Warning: {_name_layers(broken, 'has', 'have')} NaN or Inf." if broken else ""
+
+
+def _describe_noise(last: Sequence[EpochLayerRow]) -> str:
+    known = [row for row in last if row["rank"] is not None]
+    noise = [row["layer"] for row in known if row["rank"] == 0]
+    if not known:
+        return ""
+    if len(noise) == len(known):
+        return "No layer has structure above the noise."
+    if not noise:
+        return "Every layer has structure above the noise."
+    return f"{_name_layers(noise, 'still looks', 'still look')} like noise."
+
+
+def _warn_of_rank_one(last: Sequence[EpochLayerRow]) -> str:
+    layers = [row["layer"] for row in last if (row["quality"] or 0.0) >= HIGHEST_QUALITY]
+    if not layers:
+        return ""
+    why = "which puts q at its maximum by definition, not by learning, and inflates Q"
+    return f"{_name_layers(layers, 'has', 'have')} rank 1, {why}."
+
+
+def _describe_rates(last: Sequence[EpochLayerRow]) -> str:
+    rates = [row["rate"] for row in last if row["rate"] is not None]
+    if not rates:
+        return ""
+    low, high = f"{min(rates):.3g}", f"{max(rates):.3g}"
+    if low == high:
+        return f"All layers have the rate {low}."
+    return f"Rates are between {low} and {high} after the last epoch."
+
+
+def _warn_of_high_rates(run: Run, last: Sequence[EpochLayerRow]) -> str:
+    """A warning about a run whose rates had no time to fall; only rates that follow β can."""
+    rates = [row["rate"] for row in last if row["rate"] is not None]
+    config = run.config
+    if run.status != "finished" or config.beta is None or not config.lr or not rates:
+        return ""
+    median = statistics.median(rates)
+    if median <= STILL_HIGH * config.lr:
+        return ""
+    return (
+        f"Warning: rates were still high at the end (median {median:.3g}, initially "
+        f"{config.lr:g}): more epochs, or a β below {config.beta:g}, would let them fall."
+    )
+
+
+def _name_layers(layers: Sequence[str], one: str, many: str) -> str:
+    """How many layers, which, and the verb that goes with them: as in "2 layers (a, b) have"."""
+    hidden = len(layers) - NAMED
+    names = ", ".join(layers[:NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
+    return f"{format_count(len(layers), 'layer')} ({names}) {one if len(layers) == 1 else many}"

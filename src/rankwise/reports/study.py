@@ -1,0 +1,179 @@
+"""A study as a page: which setting is best, how sure that is, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rankwise._text import format_count, sanitize
+from rankwise.charts.axes import get_score_name
+from rankwise.lab.records import Run
+from rankwise.lab.scores import score_text
+from rankwise.reports.page import Fact, Page, Section, Text, capitalize
+from rankwise.reports.run_summary import format_time
+from rankwise.reports.study_charts import draw_study_charts
+from rankwise.reports.study_tables import (
+    LEGEND,
+    describe_origin,
+    list_lost,
+    make_runs_table,
+    make_score_tables,
+)
+from rankwise.study.results import StudyResults
+from rankwise.study.summary import describe_results
+from rankwise.study.table import StudyTable, Task, Trials, build_table, is_close
+
+__all__ = ["make_study_page"]
+
+_MOST_TASKS = 4
+_MOST_CORRELATIONS = 3
+_FEW = 5  # trials
+
+
+def make_study_page(
+    runs: Sequence[Run], *, title: str, notes: Sequence[str] = (), study: StudyResults | None = None
+) -> Page:
+    """Return many runs as a page: the paper's tables and charts.
+
+    Args:
+        runs: All of a study; those that have not finished are counted, not averaged.
+        title: The page's heading.
+        notes: What a reader should know as well, such as folders that could not be read.
+        study: The same runs under a study's own names, with its tests; without it they are named by
+            their options.
+
+    Example:
+        >>> make_study_page([], title="Nothing yet").summary
+        ('There are no runs here.',)
+    """
+    table = _sanitize(build_table(runs) if study is None else study.table)
+    below = (LEGEND,) if study is None else (study.about, LEGEND, *describe_results(study))
+    sections, correlations = [_make_scores(table, notes, [text for text in below if text])], []
+    places = dict.fromkeys((task.network, task.data) for task in table.tasks)
+    for number, (network, data) in enumerate(places):
+        charts = draw_study_charts(_list_settings(table, network, data), number)
+        correlations += [f"{network} {data}: {charts.correlation}"] if charts.correlation else []
+        sections.append(Section(f"{network} on {data}", charts.items))
+    summary = _summarize(table)
+    summary[-1:-1] = correlations[:_MOST_CORRELATIONS]
+    if runs:
+        sections.append(Section("Runs", (make_runs_table(table), *describe_origin(runs))))
+    return Page(
+        title=title,
+        summary=tuple(summary),
+        facts=_list_facts(table) if runs else (),
+        sections=tuple(section for section in sections if section.items),
+    )
+
+
+def _sanitize(table: StudyTable) -> StudyTable:
+    """The table with the names that a study chose, which may hold anything, as plain text."""
+    tasks = {
+        task: replace(task, rest=sanitize(task.rest), title=sanitize(task.title))
+        for task in table.tasks
+    }
+    entries = {
+        (sanitize(setting), tasks[task]): replace(
+            entry, trials=replace(entry.trials, setting=sanitize(entry.trials.setting))
+        )
+        for (setting, task), entry in table.entries.items()
+    }
+    return StudyTable(tuple(tasks.values()), tuple(map(sanitize, table.settings)), entries)
+
+
+def _list_settings(table: StudyTable, network: str, data: str) -> list[Trials]:
+    """The settings of a network and data that have a score, the best first, by their full names."""
+    settings = [
+        replace(entry.trials, setting=" ".join(filter(None, (setting, task.rest))))
+        for (setting, task), entry in table.entries.items()
+        if (task.network, task.data) == (network, data)
+        and entry.trials.values
+        and entry.trials.score == task.score
+    ]
+    return sorted(settings, key=lambda one: (one.mean or 0.0) * (1 if one.lower_is_better else -1))
+
+
+def _make_scores(table: StudyTable, notes: Sequence[str], below: Sequence[str]) -> Section:
+    warnings = list(notes)
+    for task in table.tasks:
+        epochs = {len(run.epochs) for entry in table.column(task) for run in entry.trials.finished}
+        if len(epochs) > 1:
+            span = f"{min(epochs)} to {max(epochs)}"
+            warnings.append(f"{task.label}: runs had {span} epochs, so scores are not comparable.")
+    items = (Text(tuple(warnings), style="warning"),) if warnings else ()
+    if not any(entry.trials.values for entry in table.entries.values()):
+        return Section("Scores", items)
+    return Section("Scores", (*items, *make_score_tables(table), Text(tuple(below))))
+
+
+def _list_facts(table: StudyTable) -> tuple[Fact, ...]:
+    settings = [entry.trials for entry in table.entries.values()]
+    runs = [run for trials in settings for run in trials.runs]
+    finished = sum(len(trials.values) for trials in settings)
+    sizes = sorted({len(trials.values) for trials in settings})
+    span = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
+    lost = ", ".join(list_lost(settings)) or "all of them"
+    return (
+        Fact("Runs finished", f"{finished} of {len(runs)}", lost),
+        Fact("Settings", str(len(table.settings))),
+        Fact("Tasks", str(len(table.tasks)), "networks, data and their options"),
+        Fact("Trials per setting", span, "finished"),
+        Fact("Training time", format_time(sum(run.trained for run in runs))),
+    )
+
+
+def _summarize(table: StudyTable) -> list[str]:
+    """What is best on each task, how sure that is, and what is missing."""
+    settings = [entry.trials for entry in table.entries.values()]
+    if not settings:
+        return ["There are no runs here."]
+    finished = sum(len(trials.values) for trials in settings)
+    runs = format_count(sum(len(trials.runs) for trials in settings), "run")
+    counts, lost = f"{finished} of {runs} finished with a score", list_lost(settings)
+    counts += f", {', '.join(lost)} and not counted" if lost else ""
+    if not finished:
+        return [f"No run has finished with a score yet: {counts}."]
+    shown = table.tasks[:_MOST_TASKS]
+    lines = [_describe_task(task, [e.trials for e in table.column(task)]) for task in shown]
+    if len(table.tasks) > len(shown):
+        more = format_count(len(table.tasks) - len(shown), "more task")
+        lines.append(f"{more}: see the table.")
+    return [*lines, f"{capitalize(counts)}.{_warn_of_few_trials(settings)}"]
+
+
+def _warn_of_few_trials(settings: Sequence[Trials]) -> str:
+    trials = max(len(setting.values) for setting in settings)
+    if trials == 1:
+        return " One trial per setting is too few for a test: run more seeds."
+    if trials < _FEW:
+        return f" With {trials} trials per setting or fewer, standard deviations are rough."
+    return ""
+
+
+def _describe_task(task: Task, settings: Sequence[Trials]) -> str:
+    """Which of a task's settings, given the best first, is best."""
+    scored = [trials for trials in settings if trials.values]
+    if not scored:
+        return f"{task.label}: no trial has finished with a score."
+    best = scored[0]
+    text = score_text(best.values, best.score)
+    score = f"{get_score_name(best.score)} {text} (n = {len(best.values)})"
+    if len(scored) == 1:
+        return f"{task.label}: only {best.setting} has finished, {score}."
+    return f"{task.label}: {best.setting} is best, {score}, {_describe_lead(scored)}."
+
+
+def _describe_lead(scored: Sequence[Trials]) -> str:
+    """How far the best setting is ahead of the second, and whether that says anything."""
+    best, second = scored[:2]
+    lead = abs((best.mean or 0.0) - (second.mean or 0.0))
+    by = f"{100 * lead:.2f} points" if best.score == "accuracy" else f"{lead:.3g}"
+    text = score_text(second.values, second.score)
+    ahead = f"{by} ahead of {second.setting} ({text}, n = {len(second.values)})"
+    close = sum(is_close(trials, best) for trials in scored[1:])
+    if close:
+        others = "one other is" if close == 1 else f"{close} others are"
+        return f"{ahead}; but {others} within one standard deviation, so it is not a clear winner"
+    if best.spread is None:
+        return f"{ahead}; it has one trial, so this may be chance"
+    return f"{ahead}, more than one standard deviation"

@@ -1,1 +1,0 @@
-"""The page of a study: many runs side by side."""
