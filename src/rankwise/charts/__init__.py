@@ -7,6 +7,6 @@ HTML, without a browser and without a network.
 from rankwise.errors import MissingExtraError
 
 try:
-    import altair as alt  # noqa: F401 - whoever imports a chart is told what is missing
+    import altair as alt  # noqa: F401 - importing a chart says what is missing
 except ImportError as error:
     raise MissingExtraError("altair", "report", "Drawing charts") from error
