@@ -102,27 +102,26 @@ def iter_train_batches(
     order = order[: batches * batch_size].view(batches, batch_size)
     share = batch_size // world
     part = slice(rank * share, (rank + 1) * share)
+    indices = order[start:, part].to(device)
+    if isinstance(dataset.train, FileSplit):
+        crop_seed = (seed, "image", epoch) if augmentation.random_resize else None
+        files = _FileImages(dataset.train, dataset.shape, crop_seed)
+        images: Iterable[Tensor] = _read_files(files, indices.tolist(), workers, device)
+        if augmentation.random_resize:  # by the workers
+            augmentation = replace(augmentation, random_resize=False, padding=0)
+    else:
+        inputs = dataset.train.inputs.to(device)
+        images = (inputs.index_select(0, batch) for batch in indices)
+    targets = dataset.train.targets.to(device)
 
-    def iterate(augmentation: Augmentation) -> Iterator[Batch]:
-        indices = order[start:, part]
-        device_indices = indices.to(device)
-        if isinstance(dataset.train, FileSplit):
-            crop_seed = (seed, "image", epoch) if augmentation.random_resize else None
-            files = _FileImages(dataset.train, dataset.shape, crop_seed)
-            images: Iterable[Tensor] = _read_files(files, indices.tolist(), workers, device)
-            if augmentation.random_resize:  # the workers have cropped already
-                augmentation = replace(augmentation, random_resize=False, padding=0)
-        else:
-            pool = dataset.train.inputs.to(device)
-            images = (pool.index_select(0, batch) for batch in device_indices)
-        targets = dataset.train.targets.to(device)
-        for number, (batch, pixels) in enumerate(zip(device_indices, images, strict=True), start):
+    def iterate() -> Iterator[Batch]:
+        for number, (batch, pixels) in enumerate(zip(indices, images, strict=True), start):
             generator = generator_for(seed, "augment", epoch, number)
             draws = draw_augmentation(augmentation, batch_size, dataset.shape, generator)
-            inputs = augment(pixels, draws.select(part), dataset.mean, dataset.std)
-            yield Batch(inputs, targets.index_select(0, batch))
+            augmented = augment(pixels, draws.select(part), dataset.mean, dataset.std)
+            yield Batch(augmented, targets.index_select(0, batch))
 
-    return iterate(augmentation)
+    return iterate()
 
 
 def iter_test_batches(
@@ -151,21 +150,17 @@ def iter_test_batches(
     share = -(-len(images) // world)
     part = range(len(images))[rank * share : (rank + 1) * share]
     indices = [part[first : first + batch_size] for first in range(0, len(part), batch_size)]
-
-    def iterate() -> Iterator[Batch]:
-        slices = [slice(batch.start, batch.stop) for batch in indices]
-        if isinstance(images, FileSplit):
-            files = _FileImages(images, dataset.shape, crop_seed=None)
-            batches: Iterable[Tensor] = _read_files(
-                files, [list(batch) for batch in indices], workers, device
-            )
-        else:
-            batches = (images.inputs[batch].to(device) for batch in slices)
-        for batch, pixels in zip(slices, batches, strict=True):
-            targets = images.targets[batch].to(device)
-            yield Batch(normalise(pixels, dataset.mean, dataset.std), targets)
-
-    return iterate()
+    slices = [slice(batch.start, batch.stop) for batch in indices]
+    if isinstance(images, FileSplit):
+        files = _FileImages(images, dataset.shape, crop_seed=None)
+        batches: Iterable[Tensor] = _read_files(files, list(map(list, indices)), workers, device)
+    else:
+        inputs = images.inputs
+        batches = (inputs[batch].to(device) for batch in slices)
+    return (
+        Batch(normalise(pixels, dataset.mean, dataset.std), images.targets[batch].to(device))
+        for batch, pixels in zip(slices, batches, strict=True)
+    )
 
 
 def _check_batch_size(batch_size: int) -> None:

@@ -124,9 +124,8 @@ def make_dataset(
 ) -> ImageDataset:
     """Check two splits and make a dataset of them, with the statistics of the training images.
 
-    Args as the fields of `ImageDataset`, and:
-        shape: None takes the shape of the images in memory.
-        sample: How many images to measure mean and deviation on; None for all.
+    Images in files need a shape. With `sample`, mean and deviation are measured on that many
+    images, else on all.
 
     Raises:
         DataError: If a split is empty, if the shapes of the splits differ, or if a target is not

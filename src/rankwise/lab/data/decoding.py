@@ -221,10 +221,8 @@ def load_image_files(
 ) -> ImageDataset:
     """Make a dataset of encoded images: in memory if they fit, else streamed from their files.
 
-    Args as the fields of `ImageDataset`, and:
-        size: Height and width of the result. None takes the size that all images share, or
-            `DEFAULT_SIZE` if they differ.
-        stream: Whether more than `MEMORY_LIMIT` bytes are streamed.
+    Without a size, all images keep the size that they share, or are brought to `DEFAULT_SIZE` if
+    they differ. With `stream=False`, they are loaded even if they exceed `MEMORY_LIMIT`.
 
     Raises:
         DataError: If an image can't be read, or a target is not one of the classes.
