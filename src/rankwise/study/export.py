@@ -147,7 +147,7 @@ def _format_latex_cell(cell: Cell) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    return text.translate(str.maketrans(_LATEX_ESCAPES))
+    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 
 def to_csv(results: StudyResults) -> str:

@@ -301,12 +301,12 @@ def _stop_with_supervisor() -> None:
 
 
 def _train_run(config: Config, pipe: Connection) -> _Ended | _Failed:
-    def send_warning(message: Warning | str, *_: object) -> None:
+    def send_warning(message: Warning | str) -> None:
         with contextlib.suppress(OSError):
             pipe.send(_Warned(str(message)))
 
     with warnings.catch_warnings():
-        warnings.showwarning = send_warning
+        warnings.showwarning = lambda message, *_: send_warning(message)
         try:
             return _Ended(train(config).status)
         except StoppedError as stopped:

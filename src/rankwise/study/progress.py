@@ -69,6 +69,11 @@ class PointProgress:
     diverged: int
     chosen: dict[str, object]
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all trials are over."""
+        return self.done == len(self.point.seeds)
+
 
 class _RunTimes:
     """The seconds per epoch that runs took, by the options they share, from most to fewest."""

@@ -370,7 +370,7 @@ def _split_by_options(trials: Iterable[Trials]) -> list[tuple[Task, list[Trials]
             differing.setdefault(optimizer, {}).update(names)
     return [
         (
-            Task(*values[:2], rest=_name_rest(values, columns), score=_common_score(column)),
+            Task(values[0], values[1], _name_rest(values, columns), _common_score(column)),
             [_rename(one, differing) for one in column],
         )
         for values, column in sorted(columns.items(), key=lambda item: _none_first(item[0]))

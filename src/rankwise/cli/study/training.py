@@ -208,8 +208,7 @@ def print_status(study: Study, *, as_json: bool) -> None:
 
 def _build_table(points: Sequence[PointProgress]) -> Table:
     done = [
-        Cell(f"{one.done}/{len(one.point.seeds)}", "good" * (one.done == len(one.point.seeds)))
-        for one in points
+        Cell(f"{one.done}/{len(one.point.seeds)}", "good" if one.is_done else "") for one in points
     ]
     columns = [
         (Column("grid point", "left", 9), [Cell(sanitize(one.point.name)) for one in points]),
