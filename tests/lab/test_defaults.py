@@ -1,9 +1,12 @@
 import pytest
 
 from rankwise.errors import ConfigError
-from rankwise.lab.defaults import Defaults, defaults_for
+from rankwise.lab.defaults import EXTERNAL_NETWORKS, NETWORKS, Defaults, defaults_for
+from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
+from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.optimizers import NAMES
 from rankwise.lab.schedules import SCHEDULES
+from rankwise.lab.tasks.gan import GAN_NETWORKS
 
 KINDS = ("image", "language", "gpt", "gan")
 
@@ -87,3 +90,10 @@ def test_an_unknown_optimizer_or_kind_is_refused_in_a_sentence():
 def test_without_momentum_the_lstms_rate_for_sgd_is_one_at_which_it_trains():
     assert defaults_for("sgd", "language").momentum == 0
     assert defaults_for("sgd-nesterov", "language").momentum == 0.9
+
+
+def test_names_of_networks_are_those_that_can_be_built():
+    assert set(NETWORKS["image"]) == set(IMAGE_NETWORKS)
+    assert {*NETWORKS["language"], *NETWORKS["gpt"]} == set(LANGUAGE_NETWORKS)
+    assert set(NETWORKS["gan"]) == set(GAN_NETWORKS)
+    assert set(EXTERNAL_NETWORKS) == set(EXTERNAL_PACKAGES)

@@ -1,10 +1,14 @@
 """A study's file means just these runs, or is refused with a sentence that names the place."""
 
+import subprocess
+import sys
+
 import pytest
 
 from rankwise.lab import Config, ConfigError
 from rankwise.lab.defaults import resolve
 from rankwise.study.grid import read_study
+from tests import ROOT
 
 FULL = """
 title = "Two nets, two methods"
@@ -290,3 +294,15 @@ def test_what_no_worker_could_run_is_refused_before_anything_is_trained(study, l
 def test_toml_that_no_reader_takes_is_a_sentence(study, text):
     with pytest.raises(ConfigError, match="is not valid TOML"):
         study(text)
+
+
+def test_a_study_and_its_table_import_no_network():
+    code = (
+        "import sys\n"
+        "from rankwise.study import collect_results, read_study\n"
+        "collect_results([], read_study(sys.argv[1]))\n"
+        "print([name for name in sys.modules if name.startswith('rankwise.lab.networks')])\n"
+    )
+    path = ROOT / "studies" / "cpu" / "beta.toml"
+    command = [sys.executable, "-c", code, str(path)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -12,18 +12,43 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import rankwise
+from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.budget import parse_budget
 from rankwise.lab.config import Config
 from rankwise.lab.devices import PRECISIONS
 from rankwise.lab.loggers import LOGGERS
-from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.schedules import SCHEDULES
-from rankwise.lab.tasks.gan import GAN_NETWORKS
 
-__all__ = ["RANKED", "Defaults", "Kind", "defaults_for", "kind_of", "omit_derived", "resolve"]
+__all__ = [
+    "EXTERNAL_NETWORKS",
+    "NETWORKS",
+    "RANKED",
+    "Defaults",
+    "Kind",
+    "check_network",
+    "defaults_for",
+    "kind_of",
+    "omit_derived",
+    "resolve",
+]
 
 Kind = Literal["image", "language", "gpt", "gan"]
+
+# Names alone, so that reading options imports no network; a test compares them with the builders.
+NETWORKS: dict[Kind, tuple[str, ...]] = {
+    "image": (
+        *("resnet8", "resnet20", "resnet32", "resnet44", "resnet56"),
+        *("resnet18", "resnet34", "resnet50", "resnet101", "resnext29", "mobilenetv2", "senet18"),
+        *("efficientnetb0", "shufflenetv2", "shufflenetv2-1.5", "vgg16", "densenet121", "vit"),
+        *("resnet18-imagenet", "resnet34-imagenet", "resnet50-imagenet", "resnet101-imagenet"),
+        *("resnext50-imagenet", "mobilenetv2-imagenet"),
+    ),
+    "language": ("lstm1", "lstm2", "lstm3"),
+    "gpt": ("gpt",),
+    "gan": ("wgan", "wgan-gp"),
+}
+EXTERNAL_NETWORKS = ("timm", "torchvision")  # packages, as in timm:NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +238,22 @@ _BELOW_1 = ("momentum", "dropout")
 
 def kind_of(network: str) -> Kind:
     """Return what a network is for, by its name."""
-    if network in GAN_NETWORKS:
-        return "gan"
-    if network == "gpt":
-        return "gpt"
-    return "language" if network in LANGUAGE_NETWORKS else "image"
+    return next((kind for kind, names in NETWORKS.items() if network in names), "image")
+
+
+def check_network(network: str) -> None:
+    """Check that there is such a network, without importing it.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    known = [name for names in NETWORKS.values() for name in names]
+    package, colon, _ = network.partition(":")
+    if network not in known and not (colon and package in EXTERNAL_NETWORKS):
+        raise ConfigError(
+            f"There is no network {network!r}.{suggest_names(network, known)} `rankwise train "
+            "--list` lists all of them."
+        )
 
 
 def resolve(config: Config) -> Config:
@@ -316,9 +352,10 @@ def _check(config: Config) -> None:
             f"Expected batch_size to be a multiple of the {config.devices} devices, "
             f"got {config.batch_size}."
         )
-    if config.network not in LANGUAGE_NETWORKS and config.dropout is not None:
+    kind = kind_of(config.network)
+    if kind not in ("language", "gpt") and config.dropout is not None:
         raise ConfigError(f"Only language models have an option dropout, not {config.network}.")
-    if config.network in GAN_NETWORKS and config.precision == "64":
+    if kind == "gan" and config.precision == "64":
         raise ConfigError("Expected precision to be 32 or bf16 for a GAN, got '64'.")
 
 

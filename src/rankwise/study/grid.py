@@ -24,14 +24,10 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
-from rankwise.lab.defaults import kind_of, resolve
-from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
-from rankwise.lab.networks.language import LANGUAGE_NETWORKS
-from rankwise.lab.tasks.gan import GAN_NETWORKS
+from rankwise.lab.defaults import check_network, kind_of, resolve
 
 __all__ = ["GridPoint", "Study", "read_study"]
 
@@ -336,7 +332,7 @@ def _check_runs(points: Sequence[GridPoint], path: Path) -> None:
                 "of a study uses one device; several runs are trained side by side."
             )
         try:
-            _check_network(point.config)
+            _check_task(point.config)
             for config in point.candidates:
                 resolve(config)
             trials = [point.trials(one)[0] for one in point.candidates or (None,)]
@@ -352,15 +348,9 @@ def _check_runs(points: Sequence[GridPoint], path: Path) -> None:
         seen[settings] = point.name
 
 
-def _check_network(config: Config) -> None:
+def _check_task(config: Config) -> None:
     """Check that the network exists and fits the data: text or images."""
-    known = (*IMAGE_NETWORKS, *LANGUAGE_NETWORKS, *GAN_NETWORKS)
-    package, colon, _ = config.network.partition(":")
-    if config.network not in known and not (colon and package in EXTERNAL_PACKAGES):
-        raise ConfigError(
-            f"There is no network {config.network!r}.{suggest_names(config.network, known)} "
-            "`rankwise train --list` names all of them."
-        )
+    check_network(config.network)
     text = is_text(config.data)
     if text != (kind_of(config.network) in ("language", "gpt")):
         one, other = ("text", "images") if text else ("images", "text")
