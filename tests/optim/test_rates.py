@@ -74,7 +74,7 @@ def test_a_layer_with_rate_zero_stays_frozen():
     assert after(State(0.0, 0.0, 0.1), 0.9).rate == 0.0
 
 
-def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others():
+def test_a_layer_without_weight_moves_at_the_mean_of_the_others():
     states = [State(0.1, 0.1, 0.0), State(0.2, 0.2, 0.0), State(0.5, 0.5)]
     new = next_states(states, [0.1, 0.0, NO_WEIGHT], [PAPER] * 3)
     mean = ((0.098 + 0.1) / 0.1 + 0.98) / 2
@@ -180,7 +180,7 @@ class TestAnnealed:
             state = after(state, 0.0, self.RULE)
         assert state.rate == pytest.approx(0.1 * (1 + math.cos(math.pi * 19 / 20)) / 2)
 
-    def test_a_layer_without_weight_moves_at_the_mean_pace_of_the_others(self):
+    def test_a_layer_without_weight_moves_at_the_mean_of_the_others(self):
         states = [State(0.1, 0.1, 0.0), State(0.5, 0.5)]
         new = next_states(states, [0.1, NO_WEIGHT], [self.RULE] * 2)
         assert new[1].rate == pytest.approx(5 * new[0].rate)

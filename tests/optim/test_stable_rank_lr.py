@@ -47,7 +47,7 @@ class Ends:
 def by_hand(net, inputs, targets, optimizer, epochs, *, beta, zeta=1.0, floor=0.01):
     """The relative rule of METHOD §4, written out over rankwise.probe."""
     ranks = {row.name: row.stable_rank for row in rankwise.probe(net).probed}
-    pace = dict.fromkeys(ranks, 1.0)
+    multipliers = dict.fromkeys(ranks, 1.0)
     for _ in range(epochs):
         for _ in range(BATCHES):
             optimizer.zero_grad()
@@ -55,10 +55,10 @@ def by_hand(net, inputs, targets, optimizer, epochs, *, beta, zeta=1.0, floor=0.
             optimizer.step()
         for row in rankwise.probe(net).probed:
             gain = zeta / 0.03 * (row.stable_rank - ranks[row.name])
-            pace[row.name] = max(beta * pace[row.name] + gain, floor)
+            multipliers[row.name] = max(beta * multipliers[row.name] + gain, floor)
             ranks[row.name] = row.stable_rank
-        for group, name in zip(optimizer.param_groups, pace, strict=True):
-            group["lr"] = group["initial_lr"] * pace[name]
+        for group, name in zip(optimizer.param_groups, multipliers, strict=True):
+            group["lr"] = group["initial_lr"] * multipliers[name]
 
 
 def optimizer_for(net, lr=0.01):
@@ -217,11 +217,11 @@ def test_after_a_warm_up_in_sequential_lr_it_starts_from_the_base_rates():
     assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.01]
     start = {row.name: row.stable_rank for row in rankwise.probe(net).probed}
     train(net, *data, optimizer, scheduler, epochs=1)
-    paces = [
+    multipliers = [
         max(0.9 + (row.stable_rank - start[row.name]) / 0.03, 0.01)
         for row in rankwise.probe(net).probed
     ]
-    assert [g["lr"] / 0.01 for g in optimizer.param_groups] == pytest.approx(paces)
+    assert [g["lr"] / 0.01 for g in optimizer.param_groups] == pytest.approx(multipliers)
 
 
 def test_first_in_sequential_lr():

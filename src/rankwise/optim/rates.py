@@ -14,7 +14,6 @@ __all__ = [
     "FLOOR",
     "POWER",
     "RATE",
-    "VARIANTS",
     "ZETA",
     "Reading",
     "Rule",
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 Variant = Literal["paper", "annealed"]
-VARIANTS: tuple[Variant, ...] = get_args(Variant)
+_VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 # The defaults, the paper's but for the floor, for which it has no number.
 RATE = 0.03  # η(0)
@@ -164,8 +163,8 @@ def check_rule(options: Mapping[str, Any]) -> None:
     Raises:
         ArgumentError: If one is out of range.
     """
-    if options["variant"] not in VARIANTS:
-        expected = " or ".join(map(repr, VARIANTS))
+    if options["variant"] not in _VARIANTS:
+        expected = " or ".join(map(repr, _VARIANTS))
         raise ArgumentError(f"Expected variant {expected}, got {options['variant']!r}.")
     if not 0.0 <= options["beta"] <= 1.0:
         raise ArgumentError(f"Expected beta between 0 and 1, got {options['beta']!r}.")

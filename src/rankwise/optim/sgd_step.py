@@ -20,25 +20,15 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 class Hyperparameters(NamedTuple):
-    """The hyperparameters of one step; those of torch.optim.SGD have its names.
+    """The hyperparameters of one step, as in torch.optim.SGD."""
 
-    Attributes:
-        rate: η.
-        momentum: α.
-        dampening: As in torch.optim.SGD.
-        weight_decay: As in torch.optim.SGD.
-        nesterov: As in torch.optim.SGD.
-        maximize: As in torch.optim.SGD.
-        scale: What torch.amp.GradScaler has multiplied the gradients by.
-    """
-
-    rate: float | Tensor
-    momentum: float
+    rate: float | Tensor  # η
+    momentum: float  # α
     dampening: float
     weight_decay: float | Tensor
     nesterov: bool
     maximize: bool
-    scale: float
+    scale: float  # what torch.amp.GradScaler has multiplied the gradients by
 
     @property
     def gradient_factor(self) -> float | Tensor:
@@ -239,27 +229,25 @@ def _step_foreach(updates: Sequence[Update]) -> None:
 
 def _step_loop(update: Update) -> None:
     """Step one parameter after the other: any device, type, layout; differentiable, traceable."""
-    for i, (param, grad) in enumerate(zip(update.params, update.grads, strict=True)):
-        _step_one(param, grad, update.buffers[i] if update.buffers else None, update.options)
-
-
-def _step_one(param: Tensor, grad: Tensor, buffer: Tensor | None, options: Hyperparameters) -> None:
-    factor = options.gradient_factor
-    if buffer is None:
-        _add(param, _add_decay(param, grad, options), -options.rate)
-    elif options.nesterov:
-        change = _add_decay(param, grad, options)
-        _add(buffer.mul_(options.momentum), change, factor)
-        # first the sum: a parameter that is changed twice is rounded twice
-        ahead = buffer.clone()
-        _add(ahead, change, factor / options.momentum)
-        _add(param, ahead, -options.momentum)
-    else:
-        buffer.mul_(options.momentum)
-        if isinstance(options.weight_decay, Tensor) or options.weight_decay:
-            _add(buffer, param, factor * options.weight_decay)
-        _add(buffer, grad, factor * options.sign)
-        _add(param, buffer, -1.0)
+    options, factor = update.options, update.options.gradient_factor
+    if not update.buffers:
+        for param, grad in zip(update.params, update.grads, strict=True):
+            _add(param, _add_decay(param, grad, options), -options.rate)
+        return
+    for param, grad, buffer in zip(update.params, update.grads, update.buffers, strict=True):
+        if options.nesterov:
+            change = _add_decay(param, grad, options)
+            _add(buffer.mul_(options.momentum), change, factor)
+            # first the sum: a parameter that is changed twice is rounded twice
+            ahead = buffer.clone()
+            _add(ahead, change, factor / options.momentum)
+            _add(param, ahead, -options.momentum)
+        else:
+            buffer.mul_(options.momentum)
+            if isinstance(options.weight_decay, Tensor) or options.weight_decay:
+                _add(buffer, param, factor * options.weight_decay)
+            _add(buffer, grad, factor * options.sign)
+            _add(param, buffer, -1.0)
 
 
 def _add_decay(param: Tensor, grad: Tensor, options: Hyperparameters) -> Tensor:
