@@ -15,6 +15,7 @@ __all__ = [
     "format_count",
     "format_percent",
     "join_lines",
+    "list_globs",
     "quote",
     "sanitize",
     "shorten",
@@ -213,3 +214,8 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     """
     similar = get_close_matches(name, list(known))
     return f" Did you mean {' or '.join(similar)}?" if similar else ""
+
+
+def list_globs(globs: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return one glob or several as a tuple; None stays None."""
+    return (globs,) if isinstance(globs, str) else None if globs is None else tuple(globs)

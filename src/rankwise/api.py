@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rankwise._text import list_globs
 from rankwise.checkpoints import open_weights
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checkpoints.nested import select_weights
@@ -21,7 +22,7 @@ from rankwise.probes.measure import Progress, measure_weights
 from rankwise.probes.reparametrized import combine_parts, mark_ties, split_stacks, strip_wrappers
 from rankwise.probes.results import Probe
 from rankwise.probes.sources import describe_module, describe_tensor
-from rankwise.probes.tensor import Status, Weight, Weights, list_globs
+from rankwise.probes.tensor import Status, Weight, Weights
 
 __all__ = ["Target", "probe"]
 

@@ -1,17 +1,17 @@
-"""What rankwise raises on purpose.
+"""The exceptions that rankwise raises.
 
 RankwiseError
-├── ArgumentError            (also a ValueError) an argument out of its range
+├── ArgumentError            (also a ValueError) an argument out of range
 ├── CheckpointError          a file or mapping that can't be read as weights
 │   └── UnsafeFileError      reading it would run code, or leave its folder
-├── ConfigError              an option of a run or a study that is unknown or out of its range
-├── DataError                a data set that is missing or can't be read
+├── ConfigError              an unknown option of a run or a study, or one out of range
+├── DataError                a dataset that is missing or can't be read
 ├── DistributedError         another process did not answer
 ├── MissingExtraError        an optional package is needed for this
-├── NotFiniteError           a matrix with NaN or infinity in it
-├── ProbeMismatchError       two probes that have nothing to compare
-├── RunError                 a run that can't be read, written or continued
-├── TargetError              (also a TypeError) a thing that holds no weights
+├── NotFiniteError           a matrix that holds NaN or infinity
+├── ProbeMismatchError       two probes without a common layer
+├── RunError                 a run that can't be read, written or resumed
+├── TargetError              (also a TypeError) not a module, a mapping or a path
 └── UnknownLayerError        (also a KeyError) a name that no layer has
 """
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class RankwiseError(Exception):
-    """Base of everything rankwise raises on purpose; its text is a sentence for the user.
+    """Base class of all exceptions of rankwise; the message is a sentence for the user.
 
     Example:
         >>> import rankwise
@@ -46,7 +46,7 @@ class RankwiseError(Exception):
 
 
 class ArgumentError(RankwiseError, ValueError):
-    """An argument is out of its range; the message says what was expected and what was given.
+    """An argument is out of range; the message says what was expected and what was given.
 
     Example:
         >>> import torch, rankwise
@@ -69,7 +69,7 @@ class CheckpointError(RankwiseError):
 
 
 class UnsafeFileError(CheckpointError):
-    """A file that asks to run code, or points outside its own folder; nothing of it was run.
+    """A file that would run code or points outside its own folder; nothing was run.
 
     Example:
         >>> import rankwise
@@ -79,11 +79,11 @@ class UnsafeFileError(CheckpointError):
 
 
 class ConfigError(RankwiseError, ValueError):
-    """An option is unknown or out of its range; the message says what was expected."""
+    """An option is unknown or out of range; the message says what was expected."""
 
 
 class DataError(RankwiseError):
-    """A data set is missing or broken; the message says where to put it or what is wrong."""
+    """A dataset is missing or damaged; the message says where to put it or what is wrong."""
 
 
 class DistributedError(RankwiseError, RuntimeError):
@@ -101,7 +101,7 @@ class MissingExtraError(RankwiseError, ImportError):
 
     Args:
         package: The package that could not be imported.
-        extra: The extra of rankwise that brings it.
+        extra: The extra of rankwise that installs it.
         purpose: What it is needed for, as in "reading .onnx files".
 
     Example:
@@ -127,7 +127,7 @@ class NotFiniteError(RankwiseError, ValueError):
 
 
 class ProbeMismatchError(RankwiseError):
-    """Two probes that share no layer, so that there is nothing to compare.
+    """Two probes have no layer in common, so there is nothing to compare.
 
     Example:
         >>> import rankwise
@@ -137,11 +137,11 @@ class ProbeMismatchError(RankwiseError):
 
 
 class RunError(RankwiseError):
-    """A run can't be started or can't go on; the message says what is safe and what to do."""
+    """A run can't be started or resumed; the message says what is saved and what to do."""
 
 
 class TargetError(RankwiseError, TypeError):
-    """What was to be probed is neither a module, nor a mapping of tensors, nor a path.
+    """The target of a probe is neither a module, nor a mapping of tensors, nor a path.
 
     Example:
         >>> import rankwise

@@ -16,6 +16,7 @@ from torch.optim.optimizer import (
     _use_grad_for_differentiable,
 )
 
+from rankwise._text import list_globs
 from rankwise.errors import ArgumentError
 from rankwise.optim.distributed import any_process
 from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
@@ -43,7 +44,6 @@ from rankwise.optim.rates import (
 )
 from rankwise.optim.sgd_step import Hyperparameters, Implementation, Update, apply_updates
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import list_globs
 
 __all__ = ["RMSGD"]
 

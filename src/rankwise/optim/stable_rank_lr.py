@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
+from rankwise._text import list_globs
 from rankwise.errors import ArgumentError
 from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
 from rankwise.optim.group_state import get_rate, is_moving
@@ -29,7 +30,6 @@ from rankwise.optim.rates import (
     resolve_beta,
 )
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import list_globs
 
 __all__ = ["StableRankLR"]
 

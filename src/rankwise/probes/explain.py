@@ -1,13 +1,12 @@
-"""What each figure of a probe means, how far to trust it, and where it misleads."""
+"""What each metric of a probe means, how far to trust it, and where it misleads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rankwise._text import wrap
+from rankwise._text import suggest_names, wrap
 from rankwise.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -18,15 +17,15 @@ __all__ = ["EXPLANATIONS", "Explanation", "explain"]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One figure, explained.
+    """The explanation of one metric.
 
     Attributes:
-        name: What the figure is called in `LayerMetrics`.
-        symbol: Its letter in formulas.
+        name: Its name in `LayerMetrics`.
+        symbol: Its symbol in formulas.
         formula: How it is computed.
-        meaning: What it says, in words.
+        meaning: What it says.
         range: The values it can take.
-        good: Which way is better, if any.
+        better: Which direction is better, if any.
         caveats: Where it misleads.
 
     Example:
@@ -39,7 +38,7 @@ class Explanation:
     formula: str
     meaning: str
     range: str
-    good: str
+    better: str
     caveats: tuple[str, ...] = ()
 
 
@@ -55,8 +54,8 @@ _ALL = (
         "unfoldings, so it can end in .5",
         "Above 0 is learned; more is not always better.",
         (
-            "0 says: not to be told from noise. A layer can be useful and still look so, most of "
-            "all a narrow one, where there is little to tell noise by.",
+            "0 means: not distinguishable from noise. The layer can still be useful, above all a "
+            "narrow one, which has few values to estimate the noise from.",
             "Structure need not come from training: orthogonal or pruned initialisations have "
             "it too.",
         ),
@@ -75,11 +74,11 @@ _ALL = (
         "s",
         "s = (1/n) Σ (d_i / d_1)^p over the singular values d_i of Ŵ; p = 2 by default",
         "How evenly the learned directions share the layer's strength: small where one direction "
-        "dominates, larger as more directions carry about as much. It grows while a layer learns "
-        "and flattens out when it has.",
-        "0 (noise only) to 1 (all directions learned, all alike)",
-        "Higher, against the same layer at another time; between layers of unlike shape only "
-        "roughly.",
+        "dominates, larger the more directions are about equally strong. It grows while a layer "
+        "learns and flattens out afterwards.",
+        "0 (noise only) to 1 (all directions learned and equally strong)",
+        "Higher, compared with the same layer at another time; between layers of different shapes "
+        "only roughly.",
         (
             "It depends on p: p = 1 gives larger values than p = 2. Compare like with like.",
             "It is divided by n, so one strong direction alone gives 1/n, not 1.",
@@ -89,13 +88,13 @@ _ALL = (
         "condition",
         "κ",
         "κ = 1 − d_n' / d_1, the smallest against the largest singular value of Ŵ",
-        "How unevenly the layer passes its learned directions on; near 1, small changes of the "
-        "input along the strong directions drown those along the weak.",
-        "0 (all alike) to 1; 1 by convention where Ŵ is empty",
+        "How unevenly strong the learned directions are; near 1, small changes of the input along "
+        "the strong directions mask those along the weak ones.",
+        "0 (all equal) to 1; 1 by convention where Ŵ is empty",
         "Lower.",
         (
-            "A rank-1 layer has κ = 0: with one direction there is nothing to be uneven.",
-            "It rests on the smallest value kept, the one closest to the noise, and so jumps when "
+            "A rank-1 layer has κ = 0: a single direction can't be uneven.",
+            "It depends on the smallest value kept, the one closest to the noise, so it jumps when "
             "the rank changes by one.",
         ),
     ),
@@ -103,13 +102,13 @@ _ALL = (
         "quality",
         "q",
         "q = arctan(s / κ)",
-        "Stable rank and condition in one figure: high where many directions are learned about "
+        "Stable rank and condition in one number: high where many directions are learned about "
         "evenly.",
         "0 (noise only) to π/2 = 1.571",
         "Higher, for the same layer.",
         (
-            "A rank-1 layer gets the maximum π/2, since its κ is 0. That says nothing of learning; "
-            "such layers are marked with a star.",
+            "A rank-1 layer gets the maximum π/2, since its κ is 0. That says nothing about "
+            "learning; such layers are marked with a star.",
             "In most trained layers κ is close to 1, so q follows s; it inherits s's dependence "
             "on p.",
         ),
@@ -124,11 +123,11 @@ _ALL = (
         (
             "Trust it only between networks of one architecture, trained on the same data in the "
             "same way, and only where there are few rank-1 layers (q = π/2). On 98 networks by "
-            "many authors it followed the share of these and not the accuracy in any of four "
-            "families, and ranked ResNet-20s backwards. On 48 of our own, one network under many "
+            "many authors it followed the share of rank-1 layers, in none of four families the "
+            "accuracy, and ranked ResNet-20s in reverse. On 48 of our own, one network under many "
             "optimizers, rates and decays, it ranked them, though no better than a plain norm: "
             "see docs/results.md. Don't choose a model by it.",
-            "For many networks, `rankwise study correlate` tells whether it means anything there. "
+            "For many networks, `rankwise study correlate` tests whether it is informative there. "
             "Where layers are marked with a star, look at s, rank and noise instead.",
             "Every layer counts the same, whatever its size.",
             "Layers of pure noise count with q = 0 unless left out (skip_empty).",
@@ -142,7 +141,7 @@ _ALL = (
         "0 (all structure) to 1 (all noise)",
         "Lower as a layer learns.",
         (
-            "Noise here means: like independent random numbers. Detail spread thinly over many "
+            "Noise here means: like independent random numbers. Detail spread over many weak "
             "directions counts as noise as well, though the network may use it.",
         ),
     ),
@@ -176,31 +175,31 @@ _ALL = (
         "effective_rank",
         "exp H",
         "exp(−Σ p_i ln p_i), p_i = the singular values of W divided by their sum",
-        "How many directions W spreads over, without telling structure from noise.",
+        "How many directions W spreads over, without separating structure from noise.",
         "1 to n",
         "Neither on its own.",
-        ("Pure noise scores high, so it mostly falls while a layer learns; set it beside n'.",),
+        ("Pure noise scores high, so it mostly falls while a layer learns; compare it with n'.",),
     ),
     Explanation(
         "coverage",
         "",
         "parameters in probed layers / all parameters",
-        "How much of the model the figures speak for.",
+        "How much of the model the metrics cover.",
         "0 to 1",
         "Near 1; where it is low, look at what was skipped and why.",
     ),
     Explanation(
         "status",
         "",
-        "one word a tensor: probed, or why it was not",
-        "Every tensor of the model has a row. vector: a bias or norm scale. too small: no matrix "
-        "to speak of. tied: the same weights as another tensor. merged: part of another layer's "
+        "one word per tensor: probed, or why it was not",
+        "Every tensor of the model has a row. vector: a bias or norm scale. too small: a single "
+        "row or column. tied: the same weights as another tensor. merged: part of another layer's "
         "weight. filtered: by include or exclude. not finite: holds NaN or Inf. integer, "
         "quantised, complex: not plain real weights. no data: shape without values. unreadable: "
         "damaged.",
         "probed, vector, too small, tied, merged, filtered, not finite, integer, quantised, "
         "complex, no data, unreadable",
-        "not finite and unreadable ask for a look.",
+        "not finite and unreadable need attention.",
     ),
 )
 
@@ -221,53 +220,52 @@ _ALIASES = {
 
 
 def explain(metric: str | None = None, *, width: int | None = 80) -> str:
-    """A figure explained in words, or all of them in a line each.
+    """Explain a metric, or list all of them with a line each.
 
     Args:
         metric: A name such as "stable_rank" or its symbol (s, κ or kappa, q, Q); None for a list.
         width: Where to break lines; None for never.
 
     Raises:
-        ArgumentError: If there is no such figure.
+        ArgumentError: If there is no such metric.
 
     Example:
         >>> print(explain("coverage"))
         coverage
           Formula: parameters in probed layers / all parameters
-          Meaning: How much of the model the figures speak for.
+          Meaning: How much of the model the metrics cover.
           Range:   0 to 1
           Better:  Near 1; where it is low, look at what was skipped and why.
     """
     if metric is None:
-        return "\n".join(_overview(entry, width) for entry in _ALL)
-    return _entry(EXPLANATIONS[_find(metric)], width)
+        return "\n".join(_format_line(entry, width) for entry in _ALL)
+    return _format_entry(EXPLANATIONS[_find_name(metric)], width)
 
 
-def _find(metric: str) -> str:
-    if metric.strip() in _ALIASES:  # before folding case: q and Q are two
+def _find_name(metric: str) -> str:
+    if metric.strip() in _ALIASES:  # before lower(): q and Q are two metrics
         return _ALIASES[metric.strip()]
     name = metric.strip().lower().replace("-", "_").replace(" ", "_")
     name = _ALIASES.get(name, name)
     if name in EXPLANATIONS:
         return name
-    close = get_close_matches(name, EXPLANATIONS, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
     raise ArgumentError(
-        f"There is no metric {metric!r}.{hint} Choose one of: {', '.join(EXPLANATIONS)}."
+        f"There is no metric {metric!r}.{suggest_names(name, EXPLANATIONS)} "
+        f"Choose one of: {', '.join(EXPLANATIONS)}."
     )
 
 
-def _overview(entry: Explanation, width: int | None) -> str:
+def _format_line(entry: Explanation, width: int | None) -> str:
     first, _, _ = entry.meaning.partition(". ")
     return wrap(f"{entry.name:<16} {first.rstrip('.')}.", width, " " * 17)
 
 
-def _entry(entry: Explanation, width: int | None) -> str:
+def _format_entry(entry: Explanation, width: int | None) -> str:
     lines = [
         f"  Formula: {entry.formula}",
         f"  Meaning: {entry.meaning}",
         f"  Range:   {entry.range}",
-        f"  Better:  {entry.good}",
+        f"  Better:  {entry.better}",
         *(f"  Caveat:  {caveat}" for caveat in entry.caveats),
     ]
     title = f"{entry.name} ({entry.symbol})" if entry.symbol else entry.name

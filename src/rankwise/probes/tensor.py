@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from torch import Tensor
 
-__all__ = ["Status", "Weight", "Weights", "list_globs"]
+__all__ = ["Status", "Weight", "Weights"]
 
 
 class Status(str, Enum):
@@ -81,8 +81,3 @@ class Weights:
     source: str
     tensors: tuple[Weight, ...]
     notes: tuple[str, ...] = ()
-
-
-def list_globs(globs: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return one glob or several as a tuple; None stays None."""
-    return (globs,) if isinstance(globs, str) else None if globs is None else tuple(globs)
