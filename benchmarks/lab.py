@@ -24,9 +24,10 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import format_table, limit_threads, time_best
 from rankwise.lab import Config, train
-from rankwise.lab.job import Job
-from rankwise.lab.live import Silent
+from rankwise.lab.callbacks import Callback
 from rankwise.lab.networks import NetworkSpec, build_network
+from rankwise.lab.records import EpochRecord
+from rankwise.lab.training_state import TrainingState
 
 _REAL = Path(__file__).parents[2] / "shared" / "data"
 _RACES = (("sgd", False), ("sgd", True), ("rmsgd", False))  # optimizer, Cutout
@@ -66,7 +67,7 @@ def run() -> str:
     )
 
 
-class _Race(Silent):
+class _Race(Callback):
     """Watches a run, and after each of its batches runs the same one by a bare loop."""
 
     def __init__(self) -> None:
@@ -76,26 +77,26 @@ class _Race(Silent):
         self.bare_data: list[float] = []
         self._seconds: dict[str, float] = {}  # of an epoch's parts
 
-    def begin(self, job: Job) -> None:
+    def on_start(self, state: TrainingState) -> None:
         """Line up: the same network, the same batches."""
-        config = job.config
+        config = state.config
         self._step = _stepper(
-            copy.deepcopy(job.task.parts[""]),
+            copy.deepcopy(state.task.parts[""]),
             lr=config.lr,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
-        self._line_up(job)
+        self._line_up(state)
 
-    def _line_up(self, job: Job) -> None:
-        self._batches = job.task.batches(job.epoch, job.batch)
-        self._hand_over(job)
+    def _line_up(self, state: TrainingState) -> None:
+        self._batches = state.task.batches(state.epoch, state.batch)
+        self._hand_over(state)
 
-    def _hand_over(self, job: Job) -> None:
-        self._data_before = job.clocks["data"]
+    def _hand_over(self, state: TrainingState) -> None:
+        self._data_before = state.clocks["data"]
         self._start = time.perf_counter()
 
-    def batch(self, job: Job) -> None:
+    def on_batch(self, state: TrainingState) -> None:
         """The lab's turn is over; now the bare loop's."""
         end = time.perf_counter()
         images, targets = next(self._batches)
@@ -104,20 +105,21 @@ class _Race(Silent):
         self.bare_step.append(time.perf_counter() - ready)
         self.bare_data.append(ready - end)
         self.lab.append(end - self._start)
-        self.lab_data.append(job.clocks["data"] - self._data_before)
-        self._hand_over(job)
+        self.lab_data.append(state.clocks["data"] - self._data_before)
+        self._hand_over(state)
 
-    def epoch(self, job: Job, record: dict[str, Any]) -> None:
+    def on_epoch(self, state: TrainingState, record: EpochRecord) -> None:
         """Keep what the lab's clocks say, scaled to an epoch of CIFAR-10."""
-        seconds, tests = record["seconds"], job.task.fingerprint["test"]
+        seconds, tests = record.seconds, state.task.fingerprint["test"]
+        batches = record.batches or 1
         self._seconds = {
-            "data": seconds["data"] / record["batches"] * _BATCHES,
-            "step": seconds["step"] / record["batches"] * _BATCHES,
-            "probe": seconds["probe"],
-            "eval": seconds["eval"] / tests * _TESTS,
-            "save": job.clocks["save"],  # the next epoch's clock, on which nothing else is yet
+            "data": seconds.data / batches * _BATCHES,
+            "step": seconds.step / batches * _BATCHES,
+            "probe": seconds.probe,
+            "eval": seconds.eval / tests * _TESTS,
+            "save": state.clocks["save"],  # the next epoch's clock, on which nothing else is yet
         }
-        self._line_up(job)
+        self._line_up(state)
 
     def speed(self) -> tuple[str, ...]:
         """Samples a second; against the bare loop; the share of data."""
@@ -151,7 +153,7 @@ def _raced(root: Path, out: str, count: int, **options: Any) -> _Race:  # noqa: 
         **options,
     )
     with limit_threads(count):
-        train(config, watch=race)
+        train(config, callback=race)
     return race
 
 

@@ -97,7 +97,8 @@ def _epoch(epoch: int) -> EpochRecord:
 def _layers(epoch: int) -> LayerColumns:
     draw = random.Random(epoch)  # noqa: S311
     names = [f"stage{i // 25 + 1}.{i % 25}.conv{i % 3 + 1}" for i in range(_LAYERS)]
-    return LayerColumns(names, *([draw.random() for _ in names] for _ in range(5)))
+    columns: list[list[float | None]] = [[draw.random() for _ in names] for _ in range(5)]
+    return LayerColumns(names, *columns)
 
 
 @contextlib.contextmanager

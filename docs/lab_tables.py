@@ -14,7 +14,7 @@ import torch
 from rankwise.lab.config import Config
 from rankwise.lab.defaults import defaults_for
 from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec
-from rankwise.lab.optimizers import NAMES
+from rankwise.lab.optimizers import OPTIMIZERS
 
 PAGE = Path(__file__).with_name("lab.md")
 
@@ -43,7 +43,7 @@ def networks() -> str:
 def optimizers() -> str:
     """Every optimizer with the rates it is run with unless told otherwise."""
     rows = ["| optimizer | images | language | WGAN |", "|---|---|---|---|"]
-    for name in NAMES:
+    for name in OPTIMIZERS:
         rates = [f"{defaults_for(name, kind).lr:g}" for kind in ("image", "language", "gan")]
         rows.append(f"| `{name}` | {' | '.join(rates)} |")
     return "\n".join(rows)

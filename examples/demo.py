@@ -11,13 +11,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from rankwise.cli.training_progress import TrainingProgress
 from rankwise.lab import (
     Config,
     Run,
     load_runs,
     train_trials,
 )
-from rankwise.lab.live import Live
 from rankwise.reports import write_report
 from rankwise.study import format_layers, format_trials, group_trials
 
@@ -46,8 +46,8 @@ def write_pages(latest: Run) -> list[Path]:
 def main() -> None:
     """Trains, compares, shows, writes."""
     console = Console()
-    with Live(console) as live:
-        runs = [train_trials(SETTING.with_(**o), TRIALS, watch=live) for o in OPTIMIZERS]
+    with TrainingProgress(console) as progress:
+        runs = [train_trials(SETTING.with_(**o), TRIALS, callback=progress) for o in OPTIMIZERS]
     latest = [trials[-1] for trials in runs]
 
     comparison = format_trials(group_trials(load_runs(SETTING.out)))

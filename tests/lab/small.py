@@ -4,17 +4,17 @@ import torch
 from msgspec.structs import replace
 
 from rankwise.lab import Config, train
+from rankwise.lab.callbacks import Callback
 from rankwise.lab.data.dataset import MemorySplit, make_dataset
-from rankwise.lab.live import Silent
 
 TINY = {"network": "resnet8", "width": 0.25, "data": "digits", "accelerator": "cpu"}
 
 
-def trained(out, *, watch=None, **options):
+def trained(out, *, callback=None, **options):
     """A run of one epoch, unless told otherwise."""
     if "budget" not in options:
         options = {"epochs": 1, **options}
-    return train(Config(**{**TINY, "out": str(out), **options}), watch=watch)
+    return train(Config(**{**TINY, "out": str(out), **options}), callback=callback)
 
 
 def bits(run):
@@ -39,17 +39,17 @@ def images(classes, *, count=48, size=8, multilabel=False):
     return make_dataset("toy", split(count), split(count // 2), names, multilabel=multilabel)
 
 
-class Watching(Silent):
-    """Does something after each batch, and keeps what was said."""
+class Watching(Callback):
+    """Does something after each batch, and keeps the messages."""
 
-    def __init__(self, after=lambda job: None):
+    def __init__(self, after=lambda state: None):
         self.after, self.said, self.begun = after, [], 0
 
-    def say(self, text):
+    def on_message(self, text):
         self.said.append(text)
 
-    def begin(self, job):
+    def on_start(self, state):
         self.begun += 1
 
-    def batch(self, job):
-        self.after(job)
+    def on_batch(self, state):
+        self.after(state)

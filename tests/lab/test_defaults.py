@@ -4,7 +4,7 @@ from rankwise.errors import ConfigError
 from rankwise.lab.defaults import EXTERNAL_NETWORKS, NETWORKS, Defaults, defaults_for
 from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
-from rankwise.lab.optimizers import NAMES
+from rankwise.lab.optimizers import OPTIMIZERS
 from rankwise.lab.schedules import SCHEDULES
 from rankwise.lab.tasks.gan import GAN_NETWORKS
 
@@ -71,7 +71,7 @@ def test_rmsgds_own_settings():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_optimizer_has_settings_that_it_accepts(kind):
-    for name in NAMES:
+    for name in OPTIMIZERS:
         found = defaults_for(name, kind)
         assert found.lr > 0
         assert found.weight_decay >= 0

@@ -10,8 +10,8 @@ import torch
 
 import rankwise
 from rankwise.lab import Config, ConfigError, devices
-from rankwise.lab.devices import launched, mean, set_threads
-from rankwise.lab.tasks.setup import prepared, wrapped
+from rankwise.lab.devices import average_over_processes, launch_fabric, set_threads
+from rankwise.lab.tasks.task import prepare_network, wrap_network
 
 pytest.importorskip("lightning_fabric")
 
@@ -26,9 +26,9 @@ pytest.importorskip("lightning_fabric")
 )
 def test_weights_and_products_have_the_precision_that_was_asked_for(precision, weights, products):
     config = Config(precision=precision, accelerator="cpu")
-    fabric = launched(config)
-    network = prepared(torch.nn.Linear(3, 2), config, fabric)
-    module = wrapped(network, config, fabric)
+    fabric = launch_fabric(config)
+    network = prepare_network(torch.nn.Linear(3, 2), config, fabric)
+    module = wrap_network(network, config, fabric)
     assert network.weight.dtype == weights
     # What training sees is never less precise than the weights.
     assert module(torch.ones(1, 3, dtype=weights)).dtype == weights
@@ -37,10 +37,10 @@ def test_weights_and_products_have_the_precision_that_was_asked_for(precision, w
 
 
 def test_one_process_is_the_whole_world():
-    fabric = launched(Config(accelerator="cpu"))
+    fabric = launch_fabric(Config(accelerator="cpu"))
     assert (fabric.world_size, fabric.global_rank, fabric.device.type) == (1, 0, "cpu")
     value = torch.ones(2)
-    assert mean(fabric, value) is value
+    assert average_over_processes(fabric, value) is value
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_one_process_is_the_whole_world():
 )
 def test_a_device_that_is_not_there_is_a_sentence(options):
     with pytest.raises(ConfigError, match=f"1 × accelerator '{options['accelerator']}' can't"):
-        launched(Config(**options))
+        launch_fabric(Config(**options))
 
 
 def test_without_fabric_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[lab\]'"):
-        launched(Config())
+        launch_fabric(Config())
 
 
 @pytest.fixture

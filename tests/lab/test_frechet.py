@@ -15,7 +15,7 @@ from torch import nn
 
 from rankwise.errors import ConfigError
 from rankwise.lab.data.dataset import MemorySplit
-from rankwise.lab.frechet import frechet_distance, inception_features, trained_features
+from rankwise.lab.frechet import compute_distance, load_inception_features, train_features
 
 
 def exactly(mean, deviations):
@@ -37,7 +37,7 @@ def textbook(a, b):
 def test_diagonal_gaussians_have_the_closed_form(size, seed):
     rng = torch.Generator().manual_seed(seed)
     m, n, s, t = (torch.rand(size, generator=rng, dtype=torch.float64) for _ in range(4))
-    result = frechet_distance(exactly(m, s), exactly(n, t))
+    result = compute_distance(exactly(m, s), exactly(n, t))
     assert result == pytest.approx(((m - n) ** 2 + (s - t) ** 2).sum().item(), abs=1e-12)
 
 
@@ -45,28 +45,28 @@ def test_full_covariances_agree_with_a_matrix_square_root():
     rng = np.random.default_rng(0)
     a = rng.normal(size=(200, 9)) @ rng.normal(size=(9, 9))
     b = rng.normal(size=(70, 9)) @ rng.normal(size=(9, 9)) + 1
-    result = frechet_distance(torch.from_numpy(a), torch.from_numpy(b))
+    result = compute_distance(torch.from_numpy(a), torch.from_numpy(b))
     assert result == pytest.approx(textbook(a, b), rel=1e-9)
 
 
 def test_equal_sets_are_at_zero_also_with_fewer_samples_than_features():
     features = torch.randn(5, 40)  # Σ has rank 4 of 40
-    assert frechet_distance(features, features.flip(0)) == pytest.approx(0, abs=1e-10)
-    assert frechet_distance(features, features + 2) == pytest.approx(4 * 40, rel=1e-6)
+    assert compute_distance(features, features.flip(0)) == pytest.approx(0, abs=1e-10)
+    assert compute_distance(features, features + 2) == pytest.approx(4 * 40, rel=1e-6)
 
 
 def test_singular_covariances_in_other_directions_add_up():
     zero = torch.zeros(3, dtype=torch.float64)
     a = exactly(zero, torch.tensor([2.0, 0.0, 0.0], dtype=torch.float64))
     b = exactly(zero, torch.tensor([0.0, 3.0, 0.0], dtype=torch.float64))
-    assert frechet_distance(a, b) == pytest.approx(4 + 9)
-    assert frechet_distance(a, torch.zeros(4, 3)) == pytest.approx(4)
+    assert compute_distance(a, b) == pytest.approx(4 + 9)
+    assert compute_distance(a, torch.zeros(4, 3)) == pytest.approx(4)
 
 
 def test_it_is_symmetric_and_never_negative():
     a, b = torch.randn(50, 8), torch.randn(30, 8)
-    assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a), rel=1e-9)
-    assert frechet_distance(a, a) >= 0
+    assert compute_distance(a, b) == pytest.approx(compute_distance(b, a), rel=1e-9)
+    assert compute_distance(a, a) >= 0
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf], ids=["nan", "inf"])
@@ -74,15 +74,15 @@ def test_a_feature_that_is_not_finite_gives_nan(bad):
     features = torch.randn(5, 3)
     broken = features.clone()
     broken[2, 1] = bad
-    assert math.isnan(frechet_distance(broken, features))
-    assert math.isnan(frechet_distance(features, broken))
+    assert math.isnan(compute_distance(broken, features))
+    assert math.isnan(compute_distance(features, broken))
 
 
 def test_one_sample_or_two_kinds_of_features_are_refused():
     with pytest.raises(ConfigError, match=r"2 samples or more.*got 1 and 5"):
-        frechet_distance(torch.randn(1, 3), torch.randn(5, 3))
+        compute_distance(torch.randn(1, 3), torch.randn(5, 3))
     with pytest.raises(ConfigError, match=r"\(5, 3\) and \(5, 4\)"):
-        frechet_distance(torch.randn(5, 3), torch.randn(5, 4))
+        compute_distance(torch.randn(5, 3), torch.randn(5, 4))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def digits():
 @pytest.fixture(scope="module")
 def features(digits):
     half = MemorySplit(digits.inputs[::2], digits.targets[::2])
-    return trained_features(half, 10, data="digits", seed=0, epochs=2)
+    return train_features(half, 10, data="digits", seed=0, epochs=2)
 
 
 def scaled(images):
@@ -105,25 +105,25 @@ def scaled(images):
 def test_real_images_are_near_each_other_and_far_from_noise(digits, features):
     real = scaled(digits.inputs)
     noise = torch.rand(len(real), 1, 8, 8) * 2 - 1
-    halves = frechet_distance(features.of(real[::2]), features.of(real[1::2]))
-    assert halves < 0.05 * frechet_distance(features.of(real), features.of(noise))
+    halves = compute_distance(features.extract(real[::2]), features.extract(real[1::2]))
+    assert halves < 0.05 * compute_distance(features.extract(real), features.extract(noise))
 
 
 def test_a_missing_digit_is_seen(digits, features):
     """A generator that never makes some digit is what the distance is there to tell."""
     real = scaled(digits.inputs)
-    halves = frechet_distance(features.of(real[::2]), features.of(real[1::2]))
-    without = features.of(real[digits.targets != 3])
-    assert frechet_distance(features.of(real), without) > halves
+    halves = compute_distance(features.extract(real[::2]), features.extract(real[1::2]))
+    without = features.extract(real[digits.targets != 3])
+    assert compute_distance(features.extract(real), without) > halves
 
 
 def test_features_are_named_and_of_any_batch(digits, features):
     assert features.name == "resnet8 trained on digits"
     images = scaled(digits.inputs[:601])
-    whole = features.of(images)
+    whole = features.extract(images)
     assert whole.shape == (601, 64)  # what enters the classifier, not its ten logits
     assert not whole.requires_grad
-    torch.testing.assert_close(whole[600:], features.of(images[600:]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(whole[600:], features.extract(images[600:]), rtol=1e-4, atol=1e-5)
 
 
 def test_features_follow_from_the_seed_alone(digits):
@@ -132,7 +132,7 @@ def test_features_follow_from_the_seed_alone(digits):
 
     def take(seed):
         torch.rand(seed + 3)  # the caller's own random state must not matter
-        return trained_features(few, 10, data="digits", seed=seed, epochs=1).of(images)
+        return train_features(few, 10, data="digits", seed=seed, epochs=1).extract(images)
 
     first, other = take(0), take(1)
     state = torch.get_rng_state()
@@ -140,25 +140,25 @@ def test_features_follow_from_the_seed_alone(digits):
     assert torch.equal(first, take(0))
     assert not torch.equal(first, other)
     torch.set_rng_state(state)
-    trained_features(few, 10, data="digits", seed=0, epochs=1)
+    train_features(few, 10, data="digits", seed=0, epochs=1)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_features_are_trained_also_where_gradients_are_off(digits):
     few = MemorySplit(digits.inputs[:200], digits.targets[:200])
     images = scaled(few.inputs[:3])
-    expected = trained_features(few, 10, seed=0, epochs=1)
+    expected = train_features(few, 10, seed=0, epochs=1)
     assert expected.name == "resnet8 trained on the same data"
     with torch.no_grad():
-        found = trained_features(few, 10, seed=0, epochs=1)
-    assert torch.equal(found.of(images), expected.of(images))
+        found = train_features(few, 10, seed=0, epochs=1)
+    assert torch.equal(found.extract(images), expected.extract(images))
 
 
 def test_several_labels_are_learned_each_by_itself(digits):
     inputs, classes = digits.inputs[:100], digits.targets[:100]
     labels = nn.functional.one_hot(classes, 10).float()
     one, several = (
-        trained_features(MemorySplit(inputs, targets), 10, seed=0, epochs=1).of(scaled(inputs))
+        train_features(MemorySplit(inputs, targets), 10, seed=0, epochs=1).extract(scaled(inputs))
         for targets in (classes, labels)
     )
     assert several.isfinite().all()
@@ -194,19 +194,19 @@ def pretend(monkeypatch, **names):
 
 def test_there_is_no_inception_without_torchvision_or_its_weights(monkeypatch, cache):
     pretend(monkeypatch, inception_v3=lambda **options: FakeInception())
-    assert inception_features() is None
+    assert load_inception_features() is None
     torch.save(FakeInception().state_dict(), cache)
     monkeypatch.setitem(sys.modules, "torchvision.models", None)  # as if not installed
-    assert inception_features() is None
+    assert load_inception_features() is None
 
 
 def test_inception_is_fed_colour_images_of_its_size_between_minus_one_and_one(monkeypatch, cache):
     asked = {}
     pretend(monkeypatch, inception_v3=lambda **options: asked.update(options) or FakeInception())
     torch.save(FakeInception().state_dict(), cache)
-    found = inception_features()
+    found = load_inception_features()
     assert found.name == "inception-v3"
     # It would otherwise rescale images that it takes for normalised ones.
     assert asked == {"weights": None, "init_weights": False, "transform_input": False}
-    fed = found.of(torch.full((2, 1, 8, 8), -0.5)).view(2, 3, 299, 299)
+    fed = found.extract(torch.full((2, 1, 8, 8), -0.5)).view(2, 3, 299, 299)
     torch.testing.assert_close(fed, torch.full_like(fed, -0.5))

@@ -9,7 +9,7 @@ from torch import nn
 
 import rankwise
 from rankwise.errors import ConfigError
-from rankwise.lab.optimizers import NAMES, build
+from rankwise.lab.optimizers import OPTIMIZERS, build_optimizer
 
 LR, DECAY, MOMENTUM, BETA2 = 0.01, 0.05, 0.8, 0.999
 RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
@@ -56,7 +56,7 @@ class Closure:
 
 def made(name, net, **options):
     given = {"lr": LR, "weight_decay": DECAY, "momentum": MOMENTUM, "batches_per_epoch": 4}
-    return build(name, net, **{**given, **options})
+    return build_optimizer(name, net, **{**given, **options})
 
 
 # The textbook versions: update(t, w, g, state) returns the next weight.
@@ -353,7 +353,7 @@ def test_muon_takes_the_weights_between_the_first_and_the_last(net, hidden):
 CALLS = {"sam": ["gradient", "gradient"]}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "sls"])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "sls"])
 def test_a_step_is_one_call_that_returns_the_first_loss(name):
     net = network()
     first = loss_of(copy.deepcopy(net), *batch())
@@ -372,7 +372,7 @@ def test_sls_asks_for_one_gradient_and_then_for_losses():
     assert set(closure.calls[1:]) == {"loss"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_parameters_without_gradient_are_left_alone(name):
     net = network()
     net.unused = nn.Parameter(torch.ones(3, 3, dtype=torch.float64))
@@ -403,7 +403,7 @@ def saved(state):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_run_goes_on_from_a_file_with_the_same_bits(name, dtype):
     net = network(dtype)
     method, closure = made(name, net), Closure(net)
@@ -443,7 +443,7 @@ def assert_equal(found, expected):
         assert found == expected
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_epochs_end_probes_and_sets_rates_where_that_is_the_method(name):
     net = network()
     method, closure = made(name, net, lr=0.1), Closure(net)
@@ -464,7 +464,7 @@ def test_beta_is_what_an_epoch_without_gain_leaves(name):
             assert group["lr"] == pytest.approx(left * 1e-7, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_parameter_is_trained_and_named(name):
     net = network()
     groups = made(name, net).optimizer.param_groups

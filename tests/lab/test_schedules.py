@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 import torch
@@ -6,8 +7,15 @@ from torch import nn
 
 import rankwise
 from rankwise.errors import ConfigError
-from rankwise.lab.optimizers import build
-from rankwise.lab.schedules import SCHEDULES, apply, factor
+from rankwise.lab.optimizers import build_optimizer
+from rankwise.lab.schedules import (
+    SCHEDULES,
+    Budget,
+    TimeBudget,
+    apply_factor,
+    compute_factor,
+    parse_budget,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,19 +39,21 @@ from rankwise.lab.schedules import SCHEDULES, apply, factor
     ],
 )
 def test_factors_at_known_points(schedule, epoch, progress, expected):
-    found = factor(schedule, epoch=epoch, progress=progress)
+    found = compute_factor(schedule, epoch=epoch, progress=progress)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_language_models_step():
-    found = [factor("step", epoch=e, progress=0, step_size=75, gamma=0.1) for e in (74, 75, 150)]
+    found = [
+        compute_factor("step", epoch=e, progress=0, step_size=75, gamma=0.1) for e in (74, 75, 150)
+    ]
     assert found == pytest.approx([1, 0.1, 0.01])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_factor_is_never_0_nor_above_1(schedule):
     for share in range(101):
-        found = factor(schedule, epoch=100 * share, progress=share / 100)
+        found = compute_factor(schedule, epoch=100 * share, progress=share / 100)
         assert 1e-8 <= found <= 1
 
 
@@ -58,7 +68,7 @@ def test_torchs_one_cycle_is_the_same():
             optimizer.step()
             scheduler.step()
         after = (step - (0.3 * 101 - 1)) / (100 - (0.3 * 101 - 1))
-        found = factor("one-cycle", epoch=0, progress=0.3 + 0.7 * after)
+        found = compute_factor("one-cycle", epoch=0, progress=0.3 + 0.7 * after)
         assert found == pytest.approx(scheduler.get_last_lr()[0], rel=1e-6)
 
 
@@ -73,14 +83,14 @@ def test_torchs_one_cycle_is_the_same():
 )
 def test_what_is_no_schedule_is_refused_in_a_sentence(schedule, options, message):
     with pytest.raises(ConfigError, match=message):
-        factor(schedule, epoch=0, progress=0.0, **options)
+        compute_factor(schedule, epoch=0, progress=0.0, **options)
 
 
 def trained_by(name):
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 25), nn.Linear(25, 3))
     inputs, targets = torch.randn(64, 20), torch.arange(64) % 3
-    method = build(name, net, lr=0.5, weight_decay=5e-4, beta=0.9)
+    method = build_optimizer(name, net, lr=0.5, weight_decay=5e-4, beta=0.9)
 
     def closure():
         net.zero_grad()
@@ -100,8 +110,8 @@ def test_rates_are_the_rules_times_the_factor(name, schedule):
     for epoch in range(6):
         for batch in range(4):
             progress = (epoch + batch / 4) / 6
-            now = factor(schedule, epoch=epoch, progress=progress, step_size=2)
-            apply(method.optimizer, now, previous)
+            now = compute_factor(schedule, epoch=epoch, progress=progress, step_size=2)
+            apply_factor(method.optimizer, now, previous)
             previous = now
             method.optimizer.step(closure)
         method.end_epoch()
@@ -125,13 +135,92 @@ def test_a_rate_that_is_a_tensor_is_changed_in_place():
     lr = torch.tensor(0.2, dtype=torch.float64)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=lr, foreach=False)
     held = optimizer.param_groups[0]["lr"]
-    apply(optimizer, 0.5, 1.0)
-    apply(optimizer, 0.25, 0.5)
+    apply_factor(optimizer, 0.5, 1.0)
+    apply_factor(optimizer, 0.25, 0.5)
     assert optimizer.param_groups[0]["lr"] is held
     assert float(held) == pytest.approx(0.05)
 
 
 def test_the_same_factor_leaves_every_bit_of_a_rate():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
-    apply(optimizer, 0.3, 0.3)
+    apply_factor(optimizer, 0.3, 0.3)
     assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h 30m", 5400),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("1.5h", 5400),
+        (" 10 minutes ", 600),
+        ("1 hour 2 mins 3 sec", 3723),
+        ("1 day", 86400),
+    ],
+)
+def test_a_time_is_so_many_seconds(text, seconds):
+    assert parse_budget(text) == TimeBudget(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs"),
+    [
+        ("wall clock of 250 SGD epochs", 250),
+        ("Wall-Clock of 1 sgd epoch", 1),
+        ("wallclock of 3 SGD epochs", 3),
+        ("25 SGD epochs", 25),
+    ],
+)
+def test_a_time_may_be_that_of_epochs_of_sgd(text, epochs):
+    assert parse_budget(text) == TimeBudget(sgd_epochs=epochs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "0s",
+        "0 SGD epochs",
+        "-5m",
+        "10",
+        "10 parsecs",
+        "10 ms",
+        "10 months",
+        "10 sgd",
+        "5 SGD steps",
+        "1e3s",
+        "10m and a bit",
+        "m",
+        "inf s",
+        "250 epochs",
+        "wall clock of SGD epochs",
+    ],
+)
+def test_anything_else_is_refused(text):
+    with pytest.raises(ConfigError, match=re.escape(f"got {text!r}.")):
+        parse_budget(text)
+
+
+def test_progress_by_epochs_counts_their_parts():
+    budget = Budget(epochs=4, seconds=None)
+    assert [
+        budget.compute_progress(*place, spent=1e9) for place in ((0, 0.0), (1, 0.5), (4, 0.0))
+    ] == [
+        0.0,
+        0.375,
+        1.0,
+    ]
+
+
+def test_progress_by_time_counts_seconds_alone():
+    budget = Budget(epochs=None, seconds=8.0)
+    assert [budget.compute_progress(7, 0.3, spent) for spent in (0.0, 2.0, 8.0, 10.0)] == [
+        0,
+        0.25,
+        1,
+        1.25,
+    ]

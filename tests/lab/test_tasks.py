@@ -5,13 +5,12 @@ import math
 import pytest
 import torch
 
-from rankwise.lab import Config, ConfigError
-from rankwise.lab import job as jobs
-from rankwise.lab.budget import Budget
+from rankwise.lab import Config, ConfigError, training_state
 from rankwise.lab.data.dataset import FileSplit
 from rankwise.lab.defaults import resolve
-from rankwise.lab.devices import launched
-from rankwise.lab.tasks.task import Place
+from rankwise.lab.devices import launch_fabric
+from rankwise.lab.schedules import Budget
+from rankwise.lab.tasks.task import Position
 from tests.lab.small import TINY, images
 
 pytest.importorskip("lightning_fabric")
@@ -19,16 +18,16 @@ pytest.importorskip("lightning_fabric")
 
 @pytest.fixture(scope="module")
 def fabric():
-    return launched(Config(accelerator="cpu"))
+    return launch_fabric(Config(accelerator="cpu"))
 
 
 @pytest.fixture
 def begin(fabric, monkeypatch):
     def begun(found=None, **options):
         if found is not None:
-            monkeypatch.setattr(jobs, "load_dataset", lambda *_, **__: found)
+            monkeypatch.setattr(training_state, "load_dataset", lambda *_, **__: found)
         config = resolve(Config(**{**TINY, "epochs": 1, "batch_size": 8, **options}))
-        return jobs.job_for(config, fabric, Budget(1, None))
+        return training_state.TrainingState.build(config, fabric, Budget(1, None))
 
     return begun
 
@@ -57,7 +56,7 @@ def test_a_step_sums_up_what_was_true_before_it(begin):
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         right = (logits.argmax(1) == batch.targets).sum()
     task.network.load_state_dict(begin(images(3), optimizer="sgd").task.network.state_dict())
-    sums = task.step(batch, job.methods, Place(0, 0))
+    sums = task.step(batch, job.optimizers, Position(0, 0))
     assert sums["count"] == 8
     assert sums["loss"] == pytest.approx(8 * loss.item(), rel=1e-5)
     assert sums["right"] == right
@@ -119,10 +118,10 @@ def gan(begin, monkeypatch):
     class Plain:
         name = "plain"
 
-        def of(self, batch):
+        def extract(self, batch):
             return batch.flatten(1)[:, :20]
 
-    monkeypatch.setattr("rankwise.lab.tasks.gan._features", lambda *_: Plain())
+    monkeypatch.setattr("rankwise.lab.tasks.gan._choose_features", lambda *_: Plain())
 
     def begun(**options):
         options = {"width": 0.07, "image_size": 8, "optimizer": "rmsprop", **options}
@@ -140,7 +139,7 @@ def test_the_critic_steps_always_and_the_generator_every_few(gan):
     task, batches = job.task, job.task.batches(0, 0)
     for number, moves in enumerate([False, True, False, True]):
         before = weights(task.generator), weights(task.critic)
-        sums = task.step(next(batches), job.methods, Place(0, number))
+        sums = task.step(next(batches), job.optimizers, Position(0, number))
         assert same(before[0], weights(task.generator)) is not moves
         assert not same(before[1], weights(task.critic))
         assert ("generator_loss" in sums) is moves
@@ -151,7 +150,7 @@ def test_a_generators_turn_comes_also_where_epochs_are_short(gan):
     job = gan(critic_steps=5, batch_size=24)
     assert job.task.per_epoch == 2
     turns = [
-        "generator_loss" in job.task.step(batch, job.methods, Place(epoch, number))
+        "generator_loss" in job.task.step(batch, job.optimizers, Position(epoch, number))
         for epoch in range(3)
         for number, batch in enumerate(job.task.batches(epoch, 0))
     ]
@@ -161,18 +160,20 @@ def test_a_generators_turn_comes_also_where_epochs_are_short(gan):
 def test_a_wgan_clips_its_critic_and_one_with_a_penalty_does_not(gan):
     for network, clipped in (("wgan", True), ("wgan-gp", False)):
         job = gan(network=network)
-        job.task.step(next(job.task.batches(0, 0)), job.methods, Place(0, 0))
+        job.task.step(next(job.task.batches(0, 0)), job.optimizers, Position(0, 0))
         largest = max(float(value.abs().max()) for value in weights(job.task.critic))
         assert (largest <= 0.010001) is clipped
 
 
 def test_the_same_place_draws_the_same_noise(gan):
     task = gan().task
-    assert torch.equal(task._noise("critic", Place(0, 3), 4), task._noise("critic", Place(0, 3), 4))
-    others = [("critic", Place(0, 4)), ("critic", Place(1, 3)), ("generator", Place(0, 3))]
+    assert torch.equal(
+        task._noise("critic", Position(0, 3), 4), task._noise("critic", Position(0, 3), 4)
+    )
+    others = [("critic", Position(0, 4)), ("critic", Position(1, 3)), ("generator", Position(0, 3))]
     for purpose, place in others:
         drawn = task._noise(purpose, place, 4)
-        assert not torch.equal(drawn, task._noise("critic", Place(0, 3), 4))
+        assert not torch.equal(drawn, task._noise("critic", Position(0, 3), 4))
 
 
 def test_a_generators_test_is_the_same_each_time_and_moves_nothing(gan):
@@ -200,24 +201,24 @@ def language(begin, tmp_path):
 def test_an_lstms_memory_goes_from_batch_to_batch_and_ends_with_the_epoch(language):
     job = language(optimizer="sgd", lr=1e-6)
     task = job.task
-    assert task.carried() == {}
+    assert task.get_memory() == {}
     for number, batch in zip(range(2), task.batches(0, 0), strict=False):
-        task.step(batch, job.methods, Place(0, number))
+        task.step(batch, job.optimizers, Position(0, number))
     hidden, cell = task.memory[0]
     assert not hidden.requires_grad
-    kept = task.carried()["memory"]
+    kept = task.get_memory()["memory"]
     assert same((hidden, cell), kept[0])
     other = language(optimizer="sgd", lr=1e-6).task
-    other.carry({"memory": kept})
+    other.set_memory({"memory": kept})
     assert same(other.memory[0], (hidden, cell))
-    task.carry({})
+    task.set_memory({})
     assert task.memory is None
 
 
 def test_a_gpt_has_no_memory_to_carry(language):
     job = language(network="gpt", optimizer="adamw")
-    job.task.step(next(job.task.batches(0, 0)), job.methods, Place(0, 0))
-    assert job.task.carried() == {}
+    job.task.step(next(job.task.batches(0, 0)), job.optimizers, Position(0, 0))
+    assert job.task.get_memory() == {}
 
 
 def test_an_untaught_model_is_as_perplexed_as_there_are_words(language):

@@ -19,10 +19,10 @@ from rankwise.lab import (
     load_run,
     train,
     train_trials,
+    training_state,
 )
-from rankwise.lab import job as jobs
 from rankwise.lab import training as loop
-from rankwise.lab.optimizers import NAMES
+from rankwise.lab.optimizers import OPTIMIZERS
 from rankwise.lab.records import SCHEMA
 from rankwise.lab.run_folder import save_state
 from tests.lab.small import TINY, Watching, bits, images, trained
@@ -143,10 +143,10 @@ def test_a_budget_of_time_ends_by_time_with_a_part_of_an_epoch(tmp_path):
 
 
 def test_a_budget_of_epochs_of_sgd_is_measured_once_and_kept(tmp_path, monkeypatch):
-    watch = Watching()
+    callback = Watching()
     options = {"optimizer": "adamw", "budget": "wall clock of 2 SGD epochs"}
-    run = trained(tmp_path, watch=watch, **options)
-    assert any("Measuring" in text for text in watch.said)
+    run = trained(tmp_path, callback=callback, **options)
+    assert any("Measuring" in text for text in callback.said)
     assert 0 < run.budget < 60
     assert run.last.seconds.trained >= run.budget
     (run.folder / "outcome.json").unlink()
@@ -154,18 +154,18 @@ def test_a_budget_of_epochs_of_sgd_is_measured_once_and_kept(tmp_path, monkeypat
     def fail(*_):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(loop, "_sgd_epoch", fail)
+    monkeypatch.setattr(loop, "_measure_sgd_epoch", fail)
     again = trained(tmp_path, **options)
     assert (again.status, again.budget) == ("finished", run.budget)
     assert len(again.epochs) == len(run.epochs)
 
 
 def test_measuring_does_not_change_what_is_trained(tmp_path, monkeypatch):
-    measure = loop._sgd_epoch
+    measure = loop._measure_sgd_epoch
     found = []
     for name, seconds in (("a", lambda *_: 0.0), ("b", measure)):
         # Over after the first batch, whatever was measured.
-        monkeypatch.setattr(loop, "_sgd_epoch", lambda *g, s=seconds: 1e-12 + 1e-12 * s(*g))
+        monkeypatch.setattr(loop, "_measure_sgd_epoch", lambda *g, s=seconds: 1e-12 + 1e-12 * s(*g))
         found.append(trained(tmp_path / name, optimizer="rmsgd", budget="2 SGD epochs"))
     assert found[0].last.batches == 1
     assert bits(found[0]) == bits(found[1])
@@ -174,15 +174,15 @@ def test_measuring_does_not_change_what_is_trained(tmp_path, monkeypatch):
 def test_a_run_on_data_that_has_changed_is_refused(tmp_path, monkeypatch):
     run = trained(tmp_path, optimizer="sgd")
     (run.folder / "outcome.json").unlink()
-    original = jobs.load_dataset
+    original = training_state.load_dataset
 
     def fewer(*arguments, **options):
         found = original(*arguments, **options)
         part = type(found.train)(found.train.inputs[:-1], found.train.targets[:-1])
         return type(found)(**{n: getattr(found, n) for n in found.__slots__} | {"train": part})
 
-    monkeypatch.setattr(jobs, "load_dataset", fewer)
-    with pytest.raises(RunError, match=r"digits has changed since the run was begun.*1438.*1437"):
+    monkeypatch.setattr(training_state, "load_dataset", fewer)
+    with pytest.raises(RunError, match=r"digits has changed since the run was started.*1438.*1437"):
         trained(tmp_path, optimizer="sgd")
     assert len(load_run(run.folder).epochs) == 1
 
@@ -203,7 +203,7 @@ def stop_at(epoch, batch, number=signal.SIGTERM):
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, run, epoch, batch):
     options = {"optimizer": "rmsgd", "epochs": 2, "beta": 0.8}
     with pytest.raises(StoppedError, match="all of it is saved") as stopped:
-        trained(tmp_path, watch=stop_at(epoch, batch), **options)
+        trained(tmp_path, callback=stop_at(epoch, batch), **options)
     assert stopped.value.signal == signal.SIGTERM
     assert str(stopped.value).startswith("Stopped after ")
     again = trained(tmp_path, **options)
@@ -218,7 +218,7 @@ def test_a_run_that_is_stopped_when_its_seconds_are_over_records_what_it_did(tmp
             job.spent = 1e9
             os.kill(os.getpid(), signal.SIGTERM)
 
-    run = trained(tmp_path, optimizer="sgd", budget="5s", watch=Watching(after))
+    run = trained(tmp_path, optimizer="sgd", budget="5s", callback=Watching(after))
     assert run.status == "finished"
     assert [epoch.batches for epoch in run.epochs] == [4]
 
@@ -226,12 +226,12 @@ def test_a_run_that_is_stopped_when_its_seconds_are_over_records_what_it_did(tmp
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_a_signal_at_a_trials_end_keeps_the_next_one_from_beginning(tmp_path):
     class Late(Watching):
-        def epoch(self, job, record):
+        def on_epoch(self, state, record):
             os.kill(os.getpid(), signal.SIGTERM)
 
     config = Config(**TINY, optimizer="sgd", epochs=1, out=str(tmp_path))
     with pytest.raises(StoppedError, match="after 1 of 3 trials") as stopped:
-        train_trials(config, 3, watch=Late())
+        train_trials(config, 3, callback=Late())
     assert stopped.value.signal == signal.SIGTERM
     (run,) = tmp_path.iterdir()
     assert load_run(run).status == "finished"
@@ -257,7 +257,7 @@ def toy(monkeypatch):
     """What `data` is for a run, in place of what would be found."""
 
     def use(data):
-        monkeypatch.setattr(jobs, "load_dataset", lambda *_, **__: data)
+        monkeypatch.setattr(training_state, "load_dataset", lambda *_, **__: data)
 
     return use
 
@@ -334,7 +334,7 @@ def test_a_vision_transformer_trains(tmp_path, toy):
     assert run.last.rates == (0.001, 0.001)
 
 
-@pytest.mark.parametrize("optimizer", NAMES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_trains_convolutions(tmp_path, toy, optimizer):
     toy(images(3))
     run = trained(tmp_path, optimizer=optimizer, data="toy", batch_size=8, epochs=6)

@@ -1,10 +1,9 @@
-"""`rankwise train`: train a network, or go on with what was begun."""
+"""`rankwise train`: train a network, or continue a run."""
 
 from __future__ import annotations
 
 import inspect
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
@@ -31,12 +30,12 @@ Examples:
   torchrun --nproc-per-node 2 -m rankwise train --data cifar10
 
 \b
-A run that was stopped or killed goes on when the same command is given again.
+Repeat the command to continue a run that was stopped or killed.
 """
 
 
 def train_command() -> Callable[..., None]:
-    """The command, with an option for each of a run's: one list serves it, TOML and Python."""
+    """Return the command, with every option of `Config`: one list serves it, TOML and Python."""
 
     def train(config: Path | None, trials: int | None, **options: object) -> None:
         if options.pop("list"):
@@ -44,14 +43,14 @@ def train_command() -> Callable[..., None]:
             return
         _train(config, trials, {k: v for k, v in options.items() if v is not None})
 
-    train.__doc__ = "Train a network with any optimizer, and look at every layer after each epoch."
+    train.__doc__ = "Train a network with any optimizer, and probe every layer after each epoch."
     train.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
     return train
 
 
 def _parameters() -> list[inspect.Parameter]:
     kinds = get_type_hints(Config)
-    found = [
+    parameters = [
         _parameter("list", bool, "List all networks, data sets and optimizers."),
         _parameter(
             "config", Path | None, "A TOML file with any of these options; those given win."
@@ -62,8 +61,8 @@ def _parameters() -> list[inspect.Parameter]:
         text = option.metadata["help"]
         if option.default not in (None, MISSING, ""):
             text += f"  [{str(option.default).lower()}]"
-        found.append(_parameter(option.name, kinds[option.name] | None, text))
-    return found
+        parameters.append(_parameter(option.name, kinds[option.name] | None, text))
+    return parameters
 
 
 def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: ANN401
@@ -79,11 +78,11 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: A
 
 
 def format_names() -> str:
-    """All networks, data sets and optimizers by name."""
+    """List all networks, data sets and optimizers by name."""
     from rankwise.lab.data import DATASETS
     from rankwise.lab.networks import IMAGE_NETWORKS
     from rankwise.lab.networks.language import LANGUAGE_NETWORKS
-    from rankwise.lab.optimizers import NAMES as OPTIMIZERS
+    from rankwise.lab.optimizers import OPTIMIZERS
     from rankwise.lab.schedules import SCHEDULES
     from rankwise.lab.tasks.gan import GAN_NETWORKS
 
@@ -95,17 +94,17 @@ def format_names() -> str:
         "Optimizers": OPTIMIZERS,
         "Schedules": SCHEDULES,
     }
-    return "\n".join(f"{title}:\n{_indented(found)}" for title, found in names.items())
+    return "\n".join(f"{title}:\n{_indent(group)}" for title, group in names.items())
 
 
-def _indented(names: Iterable[str]) -> str:
+def _indent(names: Iterable[str]) -> str:
     text = "  ".join(names)
     return fill(text, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _train(config: Path | None, trials: int | None, options: dict[str, object]) -> None:
     from rankwise import lab, study
-    from rankwise.lab.live import Live
+    from rankwise.cli.training_progress import TrainingProgress
 
     if config is not None:
         given = read_toml(config)
@@ -118,19 +117,19 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
         raise ArgumentError(f"Expected --trials of 1 or more, got {trials}.")
     asked = from_mapping(options, str(config) if config is not None else "rankwise train")
     try:
-        with Live(make_console(sys.stderr)) as live, warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: live.say(f"Warning: {message}")
-            runs = lab.train_trials(asked, trials or 1, watch=live)
+        with TrainingProgress() as progress, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: progress.on_message(f"Warning: {message}")
+            runs = lab.train_trials(asked, trials or 1, callback=progress)
     except lab.StoppedError as stopped:
-        if _is_first():
+        if _is_main_process():
             typer.echo(f"rankwise: {stopped}", err=True)
         raise typer.Exit(128 + stopped.signal) from None
-    if _is_first():
+    if _is_main_process():
         console = make_console()
         print_text(console, study.format_layers(runs[-1]))
         print_text(console, study.format_trials(study.group_trials(runs)))
 
 
-def _is_first() -> bool:
-    """Whether this is the process that speaks for all of a run's."""
+def _is_main_process() -> bool:
+    """Return whether this process prints for all of a run's."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0

@@ -93,7 +93,8 @@ class Config:
     )
 
     def __post_init__(self) -> None:
-        kinds = _kinds(type(self))
+        config: Any = type(self)  # a subclass may have more options
+        kinds = _kinds(config)
         for option in fields(self):
             value = _typed(getattr(self, option.name), kinds[option.name], option.name)
             object.__setattr__(self, option.name, value)  # 1 for 1.0 is as good
@@ -170,7 +171,7 @@ def _tomllib() -> ModuleType:
 
 
 @cache
-def _kinds(config: type[Config]) -> dict[str, Any]:
+def _kinds(config: type[Any]) -> dict[str, Any]:
     """Return the type of every option; cached, as a study makes thousands of configurations."""
     return get_type_hints(config)
 

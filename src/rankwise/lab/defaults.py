@@ -14,11 +14,10 @@ from typing import Any, Literal
 import rankwise
 from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
-from rankwise.lab.budget import parse_budget
+from rankwise.lab.callbacks import LOGGERS
 from rankwise.lab.config import Config
 from rankwise.lab.devices import PRECISIONS
-from rankwise.lab.loggers import LOGGERS
-from rankwise.lab.schedules import SCHEDULES
+from rankwise.lab.schedules import SCHEDULES, parse_budget
 
 __all__ = [
     "EXTERNAL_NETWORKS",
@@ -166,7 +165,7 @@ def defaults_for(optimizer: str, kind: Kind) -> Defaults:
     """Return an optimizer's settings for a kind of task.
 
     Args:
-        optimizer: A name that `rankwise.lab.optimizers.build` knows.
+        optimizer: A name that `build_optimizer` knows.
         kind: "image" for classification, "language" for LSTMs, "gpt", or "gan".
 
     Raises:

@@ -8,6 +8,8 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import rankwise
-from rankwise.errors import ConfigError
+from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config
 
 if TYPE_CHECKING:
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRECISIONS",
+    "average_over_processes",
     "broadcast_buffers",
+    "count_cores",
+    "explain_machine_errors",
     "keep_memory",
-    "largest",
-    "launched",
-    "mean",
+    "launch_fabric",
+    "max_over_processes",
     "set_threads",
+    "synchronize",
 ]
 
 # Fabric's own 64 bits end at a network's output, which it rounds to 32: the network is made wide
@@ -37,8 +42,8 @@ PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "64": "32-true"}
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # as malloc.h numbers them
 
 
-def launched(config: Config) -> Fabric:
-    """A Fabric whose processes run: those of torchrun, or new ones where several are asked for.
+def launch_fabric(config: Config) -> Fabric:
+    """Launch Fabric: with the processes of torchrun, or new ones where several are asked for.
 
     Raises:
         MissingExtraError: Without Lightning Fabric.
@@ -71,15 +76,15 @@ def launched(config: Config) -> Fabric:
     return fabric
 
 
-def mean(fabric: Fabric, value: Tensor) -> Tensor:
-    """A tensor's mean over all processes; the tensor itself where there is one."""
+def average_over_processes(fabric: Fabric, value: Tensor) -> Tensor:
+    """Return a tensor's mean over all processes; the tensor itself where there is one."""
     if fabric.world_size == 1:
         return value
     return fabric.all_reduce(value.clone(), reduce_op="mean")  # type: ignore[return-value]
 
 
-def largest(fabric: Fabric, value: float) -> float:
-    """The largest of all processes' values: what they then agree on, bit for bit."""
+def max_over_processes(fabric: Fabric, value: float) -> float:
+    """Return the largest of all processes' values, on which they then agree bit for bit."""
     if fabric.world_size == 1:
         return value
     every = torch.tensor(value, dtype=torch.float64, device=fabric.device)
@@ -94,10 +99,10 @@ def broadcast_buffers(fabric: Fabric, network: nn.Module) -> None:
 
 
 def set_threads(fabric: Fabric) -> int:
-    """Keep to the cores that this process may use; how many threads that makes.
+    """Use only the cores that this process may use; return the number of threads.
 
     torch starts a thread for every core of the machine, also where a container may use only two
-    of them. OMP_NUM_THREADS is the user's own word and is kept.
+    of them. OMP_NUM_THREADS, where it is set, is respected.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", str(fabric.world_size)))
@@ -107,7 +112,7 @@ def set_threads(fabric: Fabric) -> int:
 
 @functools.cache
 def _first_threads() -> int:
-    """What torch chose by itself; a second run must not divide what the first one has set."""
+    """Return what torch chose itself; a second run must not divide what the first one set."""
     return torch.get_num_threads()
 
 
@@ -115,7 +120,7 @@ def keep_memory(fabric: Fabric) -> None:
     """Keep the memory that a step frees for the next one, in this whole process.
 
     glibc gives it back after each batch and fetches it anew, page by page: up to a tenth of a step
-    on a CPU. MALLOC_* in the environment is the user's own word and is kept.
+    on a CPU. MALLOC_* in the environment is respected.
     """
     if sys.platform != "linux" or fabric.device.type != "cpu":
         return
@@ -127,8 +132,35 @@ def keep_memory(fabric: Fabric) -> None:
         mallopt(_TRIM_THRESHOLD, -1)  # whose top is never given back
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that clocks show what was done and not what was queued."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize()
+
+
+@contextmanager
+def explain_machine_errors(fabric: Fabric) -> Iterator[None]:
+    """Turn too little memory, or a lost process, into a RunError that says what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = str(error)
+        if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "can't allocate" in text:
+            raise RunError(
+                f"There is not enough memory ({text.splitlines()[0] if text else 'no details'}). "
+                "Choose a smaller batch_size, width or image_size."
+            ) from error
+        lost = isinstance(error, torch.distributed.DistError) or "gloo" in text
+        if fabric.world_size > 1 and lost:
+            raise RunError(
+                "Another process of this run has ended. Its own message says why; repeat the "
+                "command to continue."
+            ) from error
+        raise
+
+
 def count_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use, by affinity and cgroup."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()

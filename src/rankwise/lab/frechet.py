@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from rankwise.errors import ConfigError
 from rankwise.lab.data.dataset import MemorySplit
 from rankwise.lab.networks import NetworkSpec, build_network
-from rankwise.lab.seeds import generator_for, seed_for
+from rankwise.lab.reproducibility import derive_seed, make_generator
 
-__all__ = ["Features", "frechet_distance", "inception_features", "trained_features"]
+__all__ = ["Features", "compute_distance", "load_inception_features", "train_features"]
 
 _BATCH = 128
 _CHUNK = 500  # images whose features are taken at once
@@ -35,15 +35,15 @@ class Features:
 
     Attributes:
         name: To be recorded beside every distance: "inception-v3" or "resnet8 trained on …".
-        of: Float images (B, C, H, W) in −1 … 1 to features (B, D).
+        extract: Float images (B, C, H, W) in −1 … 1 to features (B, D).
     """
 
     name: str
-    of: Callable[[Tensor], Tensor]
+    extract: Callable[[Tensor], Tensor]
 
 
-def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
-    """The squared 2-Wasserstein distance of two Gaussians with the features' μ and Σ.
+def compute_distance(features_a: Tensor, features_b: Tensor) -> float:
+    """Return the squared 2-Wasserstein distance of two Gaussians with the features' μ and Σ.
 
     ‖μa − μb‖² + tr(Σa + Σb − 2(ΣaΣb)^½), in float64; singular Σ are no trouble.
 
@@ -59,16 +59,16 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.frechet import frechet_distance
+        >>> from rankwise.lab.frechet import compute_distance
         >>> features = torch.tensor([[0.0, 1.0], [2.0, 0.0], [1.0, 5.0]])
-        >>> round(frechet_distance(features, features + 3), 9)
+        >>> round(compute_distance(features, features + 3), 9)
         18.0
     """
     _check(features_a, features_b)
     a, b = features_a.detach().cpu().double(), features_b.detach().cpu().double()
     if not (a.isfinite().all() and b.isfinite().all()):
         return math.nan
-    root_a, root_b = _root(a), _root(b)
+    root_a, root_b = _covariance_root(a), _covariance_root(b)
     # ΣaΣb = RaᵀRa·RbᵀRb has the eigenvalues of (Ra·Rbᵀ)(Ra·Rbᵀ)ᵀ, so the trace of its square
     # root is the sum of Ra·Rbᵀ's singular values: no root of a rounded eigenvalue is taken.
     shared = torch.linalg.svdvals(root_a @ root_b.T).sum()
@@ -77,7 +77,7 @@ def frechet_distance(features_a: Tensor, features_b: Tensor) -> float:
     return max(0.0, (apart + spread - 2 * shared).item())
 
 
-def _root(features: Tensor) -> Tensor:
+def _covariance_root(features: Tensor) -> Tensor:
     """R of at most D rows with RᵀR = Σ, the features' covariance."""
     centred = (features - features.mean(dim=0)) / math.sqrt(len(features) - 1)
     return torch.linalg.qr(centred, mode="r").R
@@ -96,8 +96,8 @@ def _check(a: Tensor, b: Tensor) -> None:
         )
 
 
-def inception_features(device: torch.device | str = "cpu") -> Features | None:
-    """Inception-v3's 2048 pooled features, where torchvision and its weights are at hand.
+def load_inception_features(device: torch.device | str = "cpu") -> Features | None:
+    """Return Inception-v3's 2048 pooled features, where torchvision and its weights are there.
 
     Nothing is downloaded: the weights must lie in torch.hub's cache already. They are
     torchvision's, not those of the first FID in TensorFlow, so the figures differ a little.
@@ -115,16 +115,16 @@ def inception_features(device: torch.device | str = "cpu") -> Features | None:
     network = models.inception_v3(weights=None, init_weights=False, transform_input=False)
     network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
     network.fc = nn.Identity()
-    of = _in_chunks(network, device)
-    return Features("inception-v3", lambda images: of(_for_inception(images)))
+    extract = _in_chunks(network, device)
+    return Features("inception-v3", lambda images: extract(_resize_for_inception(images)))
 
 
-def _for_inception(images: Tensor) -> Tensor:
+def _resize_for_inception(images: Tensor) -> Tensor:
     colour = images.expand(-1, 3, -1, -1)  # grey becomes three equal channels
     return F.interpolate(colour, size=_INCEPTION_SIZE, mode="bilinear", antialias=True)
 
 
-def trained_features(
+def train_features(
     images: MemorySplit,
     classes: int,
     *,
@@ -133,7 +133,7 @@ def trained_features(
     epochs: int = 5,
     device: torch.device | str = "cpu",
 ) -> Features:
-    """What enters the classifier of a ResNet8 that is trained on labelled images here.
+    """Train a ResNet8 on labelled images; return what enters its classifier.
 
     Args:
         images: What to train on, labelled.
@@ -147,7 +147,7 @@ def trained_features(
     spec = NetworkSpec(classes, channels=images.inputs.shape[1], size=images.inputs.shape[-1])
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would also seed the other devices, which are not forked.
-        torch.default_generator.manual_seed(seed_for(seed, "features"))
+        torch.default_generator.manual_seed(derive_seed(seed, "features"))
         network = build_network("resnet8", spec)
     with torch.enable_grad():  # features are asked for when a network is evaluated, without grad
         _train(network.to(device), images, seed=seed, epochs=epochs)
@@ -162,7 +162,7 @@ def _train(network: nn.Module, images: MemorySplit, *, seed: int, epochs: int) -
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     device = next(network.parameters()).device
     for epoch in range(epochs):
-        order = torch.randperm(len(images), generator=generator_for(seed, "features", epoch))
+        order = torch.randperm(len(images), generator=make_generator(seed, "features", epoch))
         for chosen in torch.split(order, _BATCH):
             inputs = images.inputs[chosen].to(device).float() / 127.5 - 1
             targets = images.targets[chosen].to(device)
@@ -182,7 +182,7 @@ def _loss(logits: Tensor, targets: Tensor) -> Tensor:
 def _in_chunks(network: nn.Module, device: torch.device | str) -> Callable[[Tensor], Tensor]:
     network = network.to(device).eval().requires_grad_(requires_grad=False)
 
-    def of(images: Tensor) -> Tensor:
+    def extract(images: Tensor) -> Tensor:
         return torch.cat([network(chunk.to(device)) for chunk in torch.split(images, _CHUNK)])
 
-    return of
+    return extract

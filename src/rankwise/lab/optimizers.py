@@ -24,20 +24,20 @@ import rankwise
 from rankwise.errors import ConfigError
 from rankwise.lab.line_search import SLS
 
-__all__ = ["NAMES", "Method", "build"]
+__all__ = ["OPTIMIZERS", "EpochOptimizer", "build_optimizer"]
 
 _REFERENCE = 0.03  # the first rate of the paper's rule
 _BETA2 = 0.999
 # Attributes that decide on steps and that an optimizer leaves out of its state_dict: AdaBound's
 # bounds are relative to its first rates.
-_LEFT_OUT = ("base_lrs",)
+_EXTRA_STATE = ("base_lrs",)
 
 
 @dataclass(frozen=True)
-class Method:
-    """An optimizer, and what sets its layers' rates if it does not do so itself.
+class EpochOptimizer:
+    """An optimizer, and what sets its layers' rates at the end of an epoch, if anything does.
 
-    One whole update is `loss = method.optimizer.step(closure)`. The closure zeroes the gradients,
+    One whole update is `loss = self.optimizer.step(closure)`. The closure zeroes the gradients,
     computes the loss, backpropagates and returns the loss; where gradients are disabled it only
     computes and returns the loss. SAM calls it twice, SLS up to a hundred times, all others once:
     it must draw the same dropout on each call, and let only the first count in running statistics
@@ -52,7 +52,7 @@ class Method:
     rates: rankwise.StableRankLR | None = None
 
     def end_epoch(self) -> None:
-        """Measures the layers and sets their rates, where that is part of the method."""
+        """Measure the layers and set their rates, where that is part of the method."""
         if isinstance(self.optimizer, rankwise.RMSGD):
             self.optimizer.epoch_step()
         elif self.rates is not None:
@@ -60,36 +60,36 @@ class Method:
 
     @property
     def last_probe(self) -> rankwise.Probe | None:
-        """What the last epoch's end found; None for methods that do not look."""
+        """The probe at the last epoch's end; None for optimizers that need none."""
         if isinstance(self.optimizer, rankwise.RMSGD):
             return self.optimizer.last_probe
         return None if self.rates is None else self.rates.last_probe
 
     def state_dict(self) -> dict[str, Any]:
-        """All there is to know for going on; `torch.load(weights_only=True)` reads it."""
+        """Return all that is needed to continue; `torch.load(weights_only=True)` reads it."""
         optimizer = self.optimizer
-        left_out = {
-            name: getattr(optimizer, name) for name in _LEFT_OUT if hasattr(optimizer, name)
+        extra = {
+            name: getattr(optimizer, name) for name in _EXTRA_STATE if hasattr(optimizer, name)
         }
         rates = None if self.rates is None else self.rates.state_dict()
-        return {"optimizer": optimizer.state_dict(), "left_out": left_out, "rates": rates}
+        return {"optimizer": optimizer.state_dict(), "extra": extra, "rates": rates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a state, bit for bit.
+        """Continue from a state, bit for bit.
 
         Args:
-            state: What `state_dict()` of a method of the same name returned.
+            state: What `state_dict()` of an optimizer of the same name returned.
         """
         self.optimizer.load_state_dict(state["optimizer"])
         _keep_dtypes(self.optimizer, state["optimizer"])
-        for name, value in state["left_out"].items():
+        for name, value in state["extra"].items():
             setattr(self.optimizer, name, value)
         if self.rates is not None:
             self.rates.load_state_dict(state["rates"])
 
 
 def _keep_dtypes(optimizer: Optimizer, saved: dict[str, Any]) -> None:
-    """Undoes that torch casts a state to its parameter's type, which NAdam's products are not."""
+    """Undo that torch casts a state to its parameter's type, which NAdam's products are not."""
     for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         for param, index in zip(group["params"], saved_group["params"], strict=True):
             for name, value in saved["state"].get(index, {}).items():
@@ -117,16 +117,16 @@ class _Options:
         return self.momentum, _BETA2
 
 
-def _library() -> ModuleType:
-    """pytorch_optimizer, whose import takes seconds."""
+def _import_library() -> ModuleType:
+    """Import pytorch_optimizer, which takes seconds."""
     try:
         return importlib.import_module("pytorch_optimizer")
     except ImportError as error:
         raise rankwise.MissingExtraError("pytorch_optimizer", "lab", "This optimizer") from error
 
 
-def _named(network: nn.Module) -> list[dict[str, Any]]:
-    """All parameters as one group."""
+def _all_params(network: nn.Module) -> list[dict[str, Any]]:
+    """Return all parameters as one group."""
     return [_group(dict(network.named_parameters()))]
 
 
@@ -145,68 +145,70 @@ def _rmsgd(network: nn.Module, given: _Options) -> Optimizer:
 
 
 def _sgd(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.SGD(_named(network), momentum=given.momentum, **given.common)
+    return torch.optim.SGD(_all_params(network), momentum=given.momentum, **given.common)
 
 
 def _sgd_nesterov(network: nn.Module, given: _Options) -> Optimizer:
     if not given.momentum:
         raise ConfigError("Expected a momentum above 0 for sgd-nesterov, got 0. Use sgd instead.")
-    return torch.optim.SGD(_named(network), momentum=given.momentum, nesterov=True, **given.common)
+    return torch.optim.SGD(
+        _all_params(network), momentum=given.momentum, nesterov=True, **given.common
+    )
 
 
 def _sgdp(network: nn.Module, given: _Options) -> Optimizer:
     # Asked for coupled decay, the library's SGDP and AdamP 4.1.0 silently have none.
-    return _library().SGDP(
-        _named(network), momentum=given.momentum, weight_decouple=True, **given.common
+    return _import_library().SGDP(
+        _all_params(network), momentum=given.momentum, weight_decouple=True, **given.common
     )
 
 
 def _adam(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.Adam(_named(network), betas=given.betas, **given.common)
+    return torch.optim.Adam(_all_params(network), betas=given.betas, **given.common)
 
 
 def _adamw(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.AdamW(_named(network), betas=given.betas, **given.common)
+    return torch.optim.AdamW(_all_params(network), betas=given.betas, **given.common)
 
 
 def _adamp(network: nn.Module, given: _Options) -> Optimizer:
-    return _library().AdamP(
-        _named(network), betas=given.betas, weight_decouple=True, **given.common
+    return _import_library().AdamP(
+        _all_params(network), betas=given.betas, weight_decouple=True, **given.common
     )
 
 
 def _adabelief(network: nn.Module, given: _Options) -> Optimizer:
     # ε as in the AdaBelief paper's Algorithm 2; the library's is 1e-16.
-    return _library().AdaBelief(
-        _named(network), betas=given.betas, eps=1e-8, weight_decouple=False, **given.common
+    return _import_library().AdaBelief(
+        _all_params(network), betas=given.betas, eps=1e-8, weight_decouple=False, **given.common
     )
 
 
 def _adabound(network: nn.Module, given: _Options) -> Optimizer:
-    return _library().AdaBound(
-        _named(network), betas=given.betas, weight_decouple=False, **given.common
+    return _import_library().AdaBound(
+        _all_params(network), betas=given.betas, weight_decouple=False, **given.common
     )
 
 
 def _adagrad(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.Adagrad(_named(network), **given.common)
+    return torch.optim.Adagrad(_all_params(network), **given.common)
 
 
 def _rmsprop(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.RMSprop(_named(network), **given.common)
+    return torch.optim.RMSprop(_all_params(network), **given.common)
 
 
 def _radam(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.RAdam(_named(network), betas=given.betas, **given.common)
+    return torch.optim.RAdam(_all_params(network), betas=given.betas, **given.common)
 
 
 def _nadam(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.NAdam(_named(network), betas=given.betas, **given.common)
+    return torch.optim.NAdam(_all_params(network), betas=given.betas, **given.common)
 
 
 def _sam(network: nn.Module, given: _Options) -> Optimizer:
     return _sam_class()(
-        _named(network),
+        _all_params(network),
         base_optimizer=torch.optim.SGD,
         rho=0.05,
         momentum=given.momentum,
@@ -216,9 +218,9 @@ def _sam(network: nn.Module, given: _Options) -> Optimizer:
 
 @functools.cache
 def _sam_class() -> Callable[..., Optimizer]:
-    """The library's SAM with the closure's contract of Method."""
+    """Return the library's SAM with the closure's contract of EpochOptimizer."""
 
-    class SAM(_library().SAM):  # type: ignore[misc]
+    class SAM(_import_library().SAM):  # type: ignore[misc]
         @torch.no_grad()
         def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
             if closure is None:
@@ -240,7 +242,7 @@ def _sls(network: nn.Module, given: _Options) -> Optimizer:
     if given.batches_per_epoch is None:
         raise ConfigError("Expected batches_per_epoch for sls, whose steps grow by it, got none.")
     return SLS(
-        _named(network),
+        _all_params(network),
         batches_per_epoch=given.batches_per_epoch,
         mean_over_processes=given.mean_over_processes,
         **given.common,
@@ -253,18 +255,18 @@ def _muon(network: nn.Module, given: _Options) -> Optimizer:
     Updates are scaled to the size of AdamW's (Liu et al., 2025), so one rate and one decay suit
     both. torch.optim.Muon takes no convolutions.
     """
-    named, hidden = dict(network.named_parameters()), _hidden(network)
+    named, hidden = dict(network.named_parameters()), _find_hidden(network)
     inner = {name: param for name, param in named.items() if name in hidden}
     outer = {name: param for name, param in named.items() if name not in hidden}
     options = {**given.common, "weight_decouple": True}
     muon = {"use_muon": True, "momentum": given.momentum, "use_adjusted_lr": True}
     adamw = {"use_muon": False, "betas": (0.9, _BETA2), "eps": 1e-8}
     groups = [_group(inner, **muon, **options), _group(outer, **adamw, **options)]
-    return _library().Muon([group for group in groups if group["params"]])
+    return _import_library().Muon([group for group in groups if group["params"]])
 
 
-def _hidden(network: nn.Module) -> set[str]:
-    """The names of weights between a network's first and last one, without embeddings."""
+def _find_hidden(network: nn.Module) -> set[str]:
+    """Return the names of weights between a network's first and last one, without embeddings."""
     embeddings = {
         id(param)
         for module in network.modules()
@@ -308,12 +310,12 @@ _BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
     "stable-rank-sgd": _layered_sgd,
     "stable-rank-adamw": _layered_adamw,
 }
-NAMES = tuple(_BUILDERS)
+OPTIMIZERS = tuple(_BUILDERS)
 _LAYERED = ("stable-rank-sgd", "stable-rank-adamw")
 _WITH_BETA = ("rmsgd", *_LAYERED)
 
 
-def build(
+def build_optimizer(
     name: str,
     network: nn.Module,
     *,
@@ -324,11 +326,11 @@ def build(
     rule: Mapping[str, Any] | None = None,
     batches_per_epoch: int | None = None,
     mean_over_processes: Callable[[Tensor], Tensor] | None = None,
-) -> Method:
-    """Builds an optimizer for a network.
+) -> EpochOptimizer:
+    """Build an optimizer for a network.
 
     Args:
-        name: One of NAMES.
+        name: One of OPTIMIZERS.
         network: Whose parameters it is to train.
         lr: The first rate; for SLS the longest step.
         weight_decay: See the top of this file for how it acts.
@@ -345,18 +347,18 @@ def build(
     Example:
         >>> import torch
         >>> net = torch.nn.Linear(2, 1)
-        >>> method = build("sgd", net, lr=0.1, weight_decay=5e-4)
+        >>> built = build_optimizer("sgd", net, lr=0.1, weight_decay=5e-4)
         >>> def closure():
-        ...     method.optimizer.zero_grad()
+        ...     built.optimizer.zero_grad()
         ...     loss = net(torch.ones(4, 2)).square().mean()
         ...     if torch.is_grad_enabled():
         ...         loss.backward()
         ...     return loss
-        >>> bool(method.optimizer.step(closure) > closure())
+        >>> bool(built.optimizer.step(closure) > closure())
         True
     """
     if name not in _BUILDERS:
-        near = difflib.get_close_matches(name, NAMES) or NAMES
+        near = difflib.get_close_matches(name, OPTIMIZERS) or OPTIMIZERS
         raise ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
     _check(name, lr=lr, weight_decay=weight_decay, momentum=momentum, beta=beta)
     rule = {key: value for key, value in (rule or {}).items() if value is not None}
@@ -368,13 +370,13 @@ def build(
     given = _Options(lr, weight_decay, momentum, beta, rule, batches_per_epoch, mean_over_processes)
     optimizer = _BUILDERS[name](network, given)
     if name not in _LAYERED:
-        return Method(optimizer)
+        return EpochOptimizer(optimizer)
     # Over SGD it is the paper's rule at any first rate; for others gains are relative to theirs.
     reference = lr if name == "stable-rank-sgd" else _REFERENCE
     if "floor" in rule:
         rule["floor"] /= lr  # a share of the first rate there
     rates = rankwise.StableRankLR(optimizer, beta=beta, reference=reference, **rule)
-    return Method(optimizer, rates)
+    return EpochOptimizer(optimizer, rates)
 
 
 def _check(

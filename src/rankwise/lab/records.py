@@ -108,6 +108,17 @@ class LayerColumns(Struct, frozen=True):
         if len({len(column) for column in self.columns()}) > 1:
             raise ValueError("Expected columns of equal length.")
 
+    @property
+    def network_quality(self) -> float | None:
+        """Q over all layers; None without any."""
+        return rankwise.network_quality(q for q in self.quality if q is not None)
+
+    @property
+    def rate_range(self) -> tuple[float, float] | None:
+        """The least and the largest rate of a layer."""
+        rates = [rate for rate in self.rate if rate is not None]
+        return (min(rates), max(rates)) if rates else None
+
     def columns(self) -> tuple[list[Any], ...]:
         """The columns in the order of `LayerRecord`."""
         return tuple(getattr(self, name) for name in self.__struct_fields__)

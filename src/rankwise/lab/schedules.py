@@ -1,15 +1,28 @@
-"""Schedules: what all rates are multiplied by as a run goes on."""
+"""How long a run lasts, in epochs or in time, and the schedule that multiplies all rates meanwhile.
+
+A time may be given as that of so many epochs of SGD, as the paper does: it is then measured with
+the same network, data, batch size and machine, by the same steps, before the run starts.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import dataclass
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from rankwise.errors import ConfigError
 
-__all__ = ["SCHEDULES", "apply", "factor"]
+__all__ = [
+    "SCHEDULES",
+    "Budget",
+    "TimeBudget",
+    "apply_factor",
+    "compute_factor",
+    "parse_budget",
+]
 
 SCHEDULES = ("none", "step", "cosine", "one-cycle")
 # A factor is divided by later on, so it is never 0.
@@ -20,14 +33,14 @@ _FIRST = 1 / 25
 _LAST = _FIRST / 1e4
 
 
-def factor(
+def compute_factor(
     schedule: str, *, epoch: int, progress: float, step_size: int = 25, gamma: float = 0.5
 ) -> float:
-    """What a schedule makes of a rate of 1.
+    """Return the factor by which a schedule multiplies the first rate.
 
     Args:
         schedule: One of SCHEDULES.
-        epoch: How many epochs are over.
+        epoch: How many epochs are done.
         progress: The share of the budget, epochs or seconds, that is spent: 0 … 1.
         step_size: For "step": after how many epochs the rate falls.
         gamma: For "step": what it is then multiplied by.
@@ -36,8 +49,10 @@ def factor(
         ConfigError: If there is no such schedule, or if an option is out of its range.
 
     Example:
-        >>> factor("step", epoch=50, progress=0.2), factor("cosine", epoch=0, progress=0.5)
-        (0.25, 0.5)
+        >>> compute_factor("step", epoch=50, progress=0.2)
+        0.25
+        >>> compute_factor("cosine", epoch=0, progress=0.5)
+        0.5
     """
     if not (step_size >= 1 and 0 < gamma < math.inf):
         raise ConfigError(
@@ -61,11 +76,11 @@ def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def apply(optimizer: Optimizer, factor: float, previous: float) -> None:
-    """Takes all rates from one factor to another.
+def apply_factor(optimizer: Optimizer, factor: float, previous: float) -> None:
+    """Take all rates from one factor to another.
 
-    It multiplies the rates as they are, so it composes with whatever else sets them: those of
-    RMSGD and StableRankLR are their rule's rate times the factor.
+    It multiplies the rates as they are, so it composes with whatever else sets them: the
+    rates of RMSGD and StableRankLR are their rule's rate times the factor.
 
     Args:
         optimizer: Whose rates are set.
@@ -80,3 +95,67 @@ def apply(optimizer: Optimizer, factor: float, previous: float) -> None:
             group["lr"].mul_(ratio)
         else:
             group["lr"] *= ratio
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# "10 months" and "10 ms" begin like minutes, but are none.
+_TIME = re.compile(
+    r"(\d+(?:\.\d+)?)\s*"
+    r"(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)(?![a-z])"
+)
+_EPOCHS_OF_SGD = re.compile(r"(?:wall[ -]?clock of )?(\d+)\s+sgd epochs?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBudget:
+    """A time: so many seconds, or that of so many epochs of SGD."""
+
+    seconds: float | None = None
+    sgd_epochs: int | None = None
+
+
+def parse_budget(text: str) -> TimeBudget:
+    """Return the time that a budget states.
+
+    Args:
+        text: "90s", "10m", "1h 30m", or "wall clock of 250 SGD epochs".
+
+    Raises:
+        ConfigError: If it states something else.
+
+    Example:
+        >>> parse_budget("1h 30m")
+        TimeBudget(seconds=5400.0, sgd_epochs=None)
+        >>> parse_budget("wall clock of 250 SGD epochs")
+        TimeBudget(seconds=None, sgd_epochs=250)
+    """
+    epochs = _EPOCHS_OF_SGD.fullmatch(text.strip())
+    if epochs and int(epochs[1]):
+        return TimeBudget(sgd_epochs=int(epochs[1]))
+    parts = _TIME.findall(text)
+    if parts and not _TIME.sub("", text).strip():
+        seconds = sum(float(number) * _UNITS[unit[0]] for number, unit in parts)
+        if seconds > 0:
+            return TimeBudget(seconds=seconds)
+    raise ConfigError(
+        f"Expected a budget such as 90s, 10m, 1h 30m or 'wall clock of 250 SGD epochs', "
+        f"got {text!r}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a run may spend: epochs, or seconds of training.
+
+    Seconds count steps and what the optimizer itself measures at an epoch's end; tests, records,
+    and probes that the optimizer does not need are free.
+    """
+
+    epochs: int | None
+    seconds: float | None
+
+    def compute_progress(self, epoch: int, part: float, spent: float) -> float:
+        """Return the share spent after some epochs, a part of the next, and some seconds."""
+        if self.epochs is not None:
+            return (epoch + part) / self.epochs
+        return spent / (self.seconds or 1.0)

@@ -1,7 +1,7 @@
-"""How well a network does on data it has not learned from, and how that is judged and written.
+"""Scores on data that a network has not learned from: computing, judging and formatting them.
 
-Counts and shares can be put together over batches and processes: counts by adding them up, shares
-weighted by the number of examples. An AUC needs all scores at once.
+Counts and shares can be combined over batches and processes: counts by adding them up, shares
+weighted by the number of examples. An AUC needs all values at once.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+import rankwise
+
 if TYPE_CHECKING:
     from rankwise.lab.records import EpochRecord
 
 __all__ = [
     "SCORES",
+    "compute_auc",
+    "compute_label_accuracy",
+    "compute_perplexity",
+    "count_top_k",
     "is_falling",
-    "label_accuracy",
     "main_score",
     "mean_text",
-    "multilabel_auc",
-    "perplexity",
     "score_text",
-    "top_k",
-    "two_class_auc",
 ]
 
 SCORES = ("accuracy", "perplexity", "frechet")  # that runs are judged by: the first they have
@@ -47,7 +48,7 @@ def main_score(epochs: Iterable[EpochRecord | None], *, otherwise: str = "loss")
 
 
 def is_falling(score: str) -> bool:
-    """Whether less of a score is better.
+    """Return whether lower values of a score are better.
 
     Example:
         >>> is_falling("perplexity"), is_falling("accuracy")
@@ -57,7 +58,7 @@ def is_falling(score: str) -> bool:
 
 
 def score_text(values: Sequence[float], score: str) -> str:
-    """A score over trials as people write it: shares in percent, else four digits of the mean.
+    """Format a score over trials: shares in percent, others with four digits of the mean.
 
     Example:
         >>> score_text([0.79, 0.81], "accuracy"), score_text([0.0042], "frechet")
@@ -69,7 +70,7 @@ def score_text(values: Sequence[float], score: str) -> str:
 
 
 def mean_text(values: Sequence[float], form: str, unit: str = "") -> str:
-    """Mean ± standard deviation; the mean alone of a single value, a dash for none.
+    """Format mean ± standard deviation; the mean alone of a single value, a dash for none.
 
     Example:
         >>> mean_text([1.0, 3.0], ".1f"), mean_text([1.0], ".1f", " s"), mean_text([], ".1f")
@@ -83,7 +84,7 @@ def mean_text(values: Sequence[float], form: str, unit: str = "") -> str:
 
 
 def _four_digits(values: Sequence[float]) -> str:
-    """The format that shows four digits of the mean, and the deviation to the same place."""
+    """Return the format that shows four digits of the mean, and the deviation to the same place."""
     size = abs(statistics.fmean(values)) if values else 0.0
     if size == 0:
         return ".2f"
@@ -92,8 +93,8 @@ def _four_digits(values: Sequence[float]) -> str:
     return f".{max(0, 3 - math.floor(math.log10(size)))}f"
 
 
-def top_k(logits: Tensor, targets: Tensor, k: int) -> Tensor:
-    """How many targets are among the k classes with the largest logits.
+def count_top_k(logits: Tensor, targets: Tensor, k: int) -> Tensor:
+    """Count the targets that are among the k classes with the largest logits.
 
     Args:
         logits: (…, classes).
@@ -102,17 +103,16 @@ def top_k(logits: Tensor, targets: Tensor, k: int) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.scores import top_k
         >>> logits = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.4, 0.1]])
-        >>> [int(top_k(logits, torch.tensor([1, 1]), k)) for k in (1, 2)]
+        >>> [int(count_top_k(logits, torch.tensor([1, 1]), k)) for k in (1, 2)]
         [1, 2]
     """
     best = logits.topk(min(k, logits.shape[-1]), dim=-1).indices  # (…, k)
     return (best == targets.unsqueeze(-1)).sum()
 
 
-def label_accuracy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The share of yes-or-no answers that are right.
+def compute_label_accuracy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of yes-or-no answers that are right.
 
     Args:
         logits: (N, K); above 0 means yes.
@@ -120,68 +120,53 @@ def label_accuracy(logits: Tensor, targets: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.scores import label_accuracy
         >>> logits = torch.tensor([[2.0, -1.0], [3.0, 1.0]])
-        >>> float(label_accuracy(logits, torch.tensor([[1.0, 0.0], [0.0, 1.0]])))
+        >>> float(compute_label_accuracy(logits, torch.tensor([[1.0, 0.0], [0.0, 1.0]])))
         0.75
     """
     right = (logits > 0) == (targets > 0.5)
     return right.sum() / right.numel()
 
 
-def two_class_auc(scores: Tensor, targets: Tensor) -> float:
-    """The area under the ROC curve: the chance that a yes scores above a no, ties as half.
+def compute_auc(scores: Tensor, targets: Tensor) -> float:
+    """Return the area under the ROC curve; for several labels its mean over them.
 
-    Mann and Whitney's U, from the sum of the ranks of the examples that are yes; equal scores
-    share the mean of their ranks.
+    Labels that all examples have, or none, are left out.
 
     Args:
-        scores: (N,).
-        targets: (N,); 1 for yes, 0 for no.
+        scores: (N,), or (N, K) for K labels.
+        targets: Of the same shape; 1 for yes, 0 for no.
 
     Returns:
-        0 … 1, or nan if all targets are the same or a score is nan.
+        0 … 1, or nan if there is no label of both kinds, or a score of one is nan.
+
+    Raises:
+        MissingExtraError: Without scikit-learn.
 
     Example:
         >>> import torch
-        >>> from rankwise.lab.scores import two_class_auc
-        >>> two_class_auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
+        >>> compute_auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
         0.875
     """
-    scores, yes = scores.cpu(), targets.cpu() > 0.5  # not every device has float64
-    positives, negatives = int(yes.sum()), int((~yes).sum())
-    if not positives or not negatives or bool(scores.isnan().any()):
+    try:
+        from sklearn.metrics import roc_auc_score  # noqa: PLC0415
+    except ImportError:
+        raise rankwise.MissingExtraError("scikit-learn", "lab", "The area under a curve") from None
+    columns = scores.cpu().double().reshape(len(scores), -1)
+    yes = (targets.cpu() > 0.5).reshape(len(scores), -1)
+    kept = yes.any(dim=0) & (~yes).any(dim=0)
+    if not bool(kept.any()) or bool(columns[:, kept].isnan().any()):
         return math.nan
-    _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
-    # In float64 sums of halves are exact below 2⁵².
-    rank = count.cumsum(0) - (count.double() - 1) / 2  # of each distinct score
-    above = rank[place][yes].sum().item() - positives * (positives + 1) / 2
-    return above / (positives * negatives)
+    # By their order, which is all that counts: scikit-learn refuses infinite scores.
+    ranks = [column.unique(return_inverse=True)[1] for column in columns[:, kept].T]
+    return float(roc_auc_score(yes[:, kept].numpy(), torch.stack(ranks, dim=1).numpy()))
 
 
-def multilabel_auc(scores: Tensor, targets: Tensor) -> float:
-    """The mean of `two_class_auc` over the labels that some examples have and some have not.
-
-    Args:
-        scores: (N, K).
-        targets: (N, K); 1 for yes, 0 for no.
-
-    Returns:
-        0 … 1, or nan if there is no such label or a score of one is nan.
-    """
-    yes = targets > 0.5
-    both = (yes.any(dim=0) & (~yes).any(dim=0)).nonzero().flatten().tolist()
-    if not both:
-        return math.nan
-    return sum(two_class_auc(scores[:, k], yes[:, k].long()) for k in both) / len(both)
-
-
-def perplexity(mean_loss: float) -> float:
-    """The exponential of the mean loss per word; inf where that is beyond a float.
+def compute_perplexity(mean_loss: float) -> float:
+    """Return the exponential of the mean loss per word; inf where that is beyond a float.
 
     Example:
-        >>> from rankwise.lab.scores import perplexity
-        >>> perplexity(0.0), perplexity(1e6)
+        >>> compute_perplexity(0.0), compute_perplexity(1e6)
         (1.0, inf)
     """
     try:

@@ -32,7 +32,7 @@ from rankwise.lab.data.dataset import (
     crop_to_size,
     resize_image,
 )
-from rankwise.lab.seeds import generator_for
+from rankwise.lab.reproducibility import make_generator
 
 __all__ = ["count_batches", "iter_test_batches", "iter_train_batches", "move_to_device"]
 
@@ -98,7 +98,7 @@ def iter_train_batches(
             f"Expected a batch size that {world} processes can share evenly, got {batch_size} "
             f"(of {count} training images); choose a multiple of {world}."
         )
-    order = torch.randperm(count, generator=generator_for(seed, "order", epoch))
+    order = torch.randperm(count, generator=make_generator(seed, "order", epoch))
     order = order[: batches * batch_size].view(batches, batch_size)
     share = batch_size // world
     part = slice(rank * share, (rank + 1) * share)
@@ -116,7 +116,7 @@ def iter_train_batches(
 
     def iterate() -> Iterator[Batch]:
         for number, (batch, pixels) in enumerate(zip(indices, images, strict=True), start):
-            generator = generator_for(seed, "augment", epoch, number)
+            generator = make_generator(seed, "augment", epoch, number)
             draws = draw_augmentation(augmentation, batch_size, dataset.shape, generator)
             augmented = augment(pixels, draws.select(part), dataset.mean, dataset.std)
             yield Batch(augmented, targets.index_select(0, batch))
@@ -199,7 +199,7 @@ class _FileImages(Dataset[Tensor | DataError]):
             raise _ReadError(f"Reading image {index} failed: {error}") from error
         if self.crop_seed is None:
             return crop_to_size(image, *self.shape[1:])
-        generator = generator_for(*self.crop_seed, index)
+        generator = make_generator(*self.crop_seed, index)
         box = draw_boxes(1, image.shape[1], image.shape[2], generator)[0].tolist()
         top, left, height, width = box
         return resize_image(image[:, top : top + height, left : left + width], *self.shape[1:])

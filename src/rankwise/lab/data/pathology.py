@@ -17,7 +17,7 @@ from rankwise.errors import DataError
 from rankwise.lab.data.dataset import ImageDataset
 from rankwise.lab.data.decoding import FileList, LabelledImages, load_image_files
 from rankwise.lab.data.files import list_folders, require_file
-from rankwise.lab.seeds import seed_for
+from rankwise.lab.reproducibility import derive_seed
 
 __all__ = ["ADP_CLASSES", "load_adp", "load_mhist"]
 
@@ -146,7 +146,7 @@ def _read_adp_split(folder: Path, names: list[str]) -> tuple[Tensor, Tensor]:
         )
         return torch.tensor([n in train for n in names]), torch.tensor([n in test for n in names])
     # With a hash, an image stays in its split when others are added or removed.
-    is_test = torch.tensor([seed_for("adp", name) % 5 == 0 for name in names])
+    is_test = torch.tensor([derive_seed("adp", name) % 5 == 0 for name in names])
     return ~is_test, is_test
 
 

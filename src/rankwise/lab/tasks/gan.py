@@ -1,4 +1,4 @@
-"""A Wasserstein GAN: a critic that tells images from made ones, a generator that makes them."""
+"""A Wasserstein GAN: a generator of images, and a critic of real and generated ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from rankwise.lab.config import Config
 from rankwise.lab.data.augmentation import Augmentation
 from rankwise.lab.data.batches import count_batches, iter_train_batches, move_to_device
 from rankwise.lab.data.dataset import Batch, ImageDataset, MemorySplit
-from rankwise.lab.devices import mean
-from rankwise.lab.frechet import Features, frechet_distance, inception_features, trained_features
+from rankwise.lab.devices import average_over_processes
+from rankwise.lab.frechet import Features, compute_distance, load_inception_features, train_features
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
-from rankwise.lab.seeds import generator_for, seed_for
-from rankwise.lab.tasks.setup import learn, prepared
-from rankwise.lab.tasks.task import Methods, Place, Sums
+from rankwise.lab.reproducibility import derive_seed, make_generator
+from rankwise.lab.tasks.task import (
+    Optimizers,
+    Position,
+    Sums,
+    prepare_network,
+    update_network,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -52,29 +57,29 @@ class GanTask:
         half = (0.5,) * images.shape[0]  # the generator's images are in −1 … 1
         self.images = replace(move_to_device(images, fabric.device), mean=half, std=half)
         self.penalised = config.network == "wgan-gp"
-        torch.manual_seed(seed_for(config.seed, "weights"))
+        torch.manual_seed(derive_seed(config.seed, "weights"))
         channels, size, _ = images.shape
         shape: dict[str, Any] = {
             "size": size,
             "channels": channels,
             "width": max(4, round(_WIDTH * config.width)),
         }
-        self.generator = self._ready(Generator(latent=_LATENT, **shape))
-        self.critic = self._ready(Critic(norm=not self.penalised, **shape))
+        self.generator = self._prepare(Generator(latent=_LATENT, **shape))
+        self.critic = self._prepare(Critic(norm=not self.penalised, **shape))
         self.parts: dict[str, nn.Module] = {"generator": self.generator, "critic": self.critic}
         self.per_epoch = count_batches(len(images.train), config.batch_size or 1)
-        self.features = _features(self.images, fabric.device)
+        self.features = _choose_features(self.images, fabric.device)
         self.fingerprint = {
             "train": len(images.train),
             "shape": list(images.shape),
             "features": self.features.name,
         }
 
-    def _ready(self, network: nn.Module) -> nn.Module:
-        return prepared(network, self.config, self.fabric).to(self.fabric.device)
+    def _prepare(self, network: nn.Module) -> nn.Module:
+        return prepare_network(network, self.config, self.fabric).to(self.fabric.device)
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """This process's share of an epoch's batches, from a batch on."""
+        """Iterate over this process's share of an epoch's batches, from a batch on."""
         return iter_train_batches(
             self.images,
             Augmentation(flip=self.config.augment and self.images.can_flip),
@@ -87,20 +92,25 @@ class GanTask:
             device=self.fabric.device,
         )
 
-    def step(self, batch: Batch, methods: Methods, place: Place) -> Sums:
-        """A step of the critic, and every few of them one of the generator."""
+    def step(self, batch: Batch, optimizers: Optimizers, position: Position) -> Sums:
+        """Take a step of the critic, and every few of them one of the generator."""
         count = torch.tensor(float(len(batch.inputs)), device=self.fabric.device)
-        sums = {"loss": self._critic_step(batch.inputs, methods, place) * count, "count": count}
-        done = place.epoch * self.per_epoch + place.batch + 1  # an epoch may be short of a turn
+        sums = {
+            "loss": self._critic_step(batch.inputs, optimizers, position) * count,
+            "count": count,
+        }
+        done = (
+            position.epoch * self.per_epoch + position.batch + 1
+        )  # an epoch may be short of a turn
         if done % self.config.critic_steps == 0:
-            loss = self._generator_step(len(batch.inputs), methods, place)
+            loss = self._generator_step(len(batch.inputs), optimizers, position)
             sums |= {"generator_loss": loss * count, "generator_count": count}
         return sums
 
-    def _critic_step(self, real: Tensor, methods: Methods, place: Place) -> Tensor:
+    def _critic_step(self, real: Tensor, optimizers: Optimizers, position: Position) -> Tensor:
         with torch.no_grad(), self.fabric.autocast():
-            made = self.generator(self._noise("critic", place, len(real))).float()
-        epsilon = self._share(torch.rand, "mix", place, (len(real),))
+            made = self.generator(self._noise("critic", position, len(real))).float()
+        epsilon = self._share(torch.rand, "mix", position, (len(real),))
 
         def loss_of() -> Tensor:
             with self.fabric.autocast():
@@ -109,60 +119,60 @@ class GanTask:
                 return loss
             return loss + _PENALTY * gradient_penalty(self.critic, real, made, epsilon)
 
-        loss = self._update("critic", methods, loss_of, place)
+        loss = self._update("critic", optimizers, loss_of, position)
         if not self.penalised:
             clip_weights(self.critic)
         return loss
 
-    def _generator_step(self, count: int, methods: Methods, place: Place) -> Tensor:
-        noise = self._noise("generator", place, count)
+    def _generator_step(self, count: int, optimizers: Optimizers, position: Position) -> Tensor:
+        noise = self._noise("generator", position, count)
 
         def loss_of() -> Tensor:
             with self.fabric.autocast():
                 return -self.critic(self.generator(noise)).float().mean()
 
         self.critic.requires_grad_(False)
-        loss = self._update("generator", methods, loss_of, place)
+        loss = self._update("generator", optimizers, loss_of, position)
         self.critic.requires_grad_(True)
         return loss
 
     def _update(
-        self, part: str, methods: Methods, loss_of: Callable[[], Tensor], place: Place
+        self, part: str, optimizers: Optimizers, loss_of: Callable[[], Tensor], position: Position
     ) -> Tensor:
         network = self.parts[part]
 
         def average() -> None:  # DDP can't follow a penalty on gradients
             for param in network.parameters():
                 if param.grad is not None:
-                    param.grad.copy_(mean(self.fabric, param.grad))
+                    param.grad.copy_(average_over_processes(self.fabric, param.grad))
 
-        return learn(
+        return update_network(
             self.config,
             self.fabric,
-            methods[part].optimizer,
+            optimizers[part].optimizer,
             network,
             loss_of,
-            place=place,
+            position=position,
             purpose=part,
             after_backward=average if self.fabric.world_size > 1 else None,
         )
 
-    def _noise(self, purpose: str, place: Place, count: int) -> Tensor:
-        """What images are made from."""
-        return self._share(torch.randn, purpose, place, (count, _LATENT))
+    def _noise(self, purpose: str, position: Position, count: int) -> Tensor:
+        """Draw what images are generated from."""
+        return self._share(torch.randn, purpose, position, (count, _LATENT))
 
     def _share(
-        self, draw: Callable[..., Tensor], purpose: str, place: Place, size: tuple[int, ...]
+        self, draw: Callable[..., Tensor], purpose: str, position: Position, size: tuple[int, ...]
     ) -> Tensor:
-        """This process's share of what is drawn for the whole batch, on the CPU on any device."""
+        """Return this process's share of what is drawn, on the CPU, for the whole batch."""
         count, *rest = size
-        generator = generator_for(self.config.seed, "draw", purpose, *place)
+        generator = make_generator(self.config.seed, "draw", purpose, *position)
         whole = draw(count * self.fabric.world_size, *rest, generator=generator)
         start = count * self.fabric.global_rank
         return whole[start : start + count].to(self.fabric.device)
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The critic's mean loss, and the generator's where it had a turn."""
+        """Return the critic's mean loss, and the generator's where it had a turn."""
         found = {"loss": sums["loss"] / sums["count"]}
         if sums.get("generator_count"):
             found["generator_loss"] = sums["generator_loss"] / sums["generator_count"]
@@ -170,29 +180,31 @@ class GanTask:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """The Fréchet distance of made images to the test images; every process measures it."""
+        """Return the Fréchet distance of generated images to the test images, on every process."""
         inputs = self.images.test.inputs[:_COMPARED]  # type: ignore[union-attr]
         real = inputs.float() / 127.5 - 1
-        noise = torch.randn(len(real), _LATENT, generator=generator_for(self.config.seed, "test"))
+        noise = torch.randn(len(real), _LATENT, generator=make_generator(self.config.seed, "test"))
         self.generator.eval()
         made = torch.cat(
             [self.generator(z.to(self.fabric.device)) for z in torch.split(noise, 256)]
         )
         self.generator.train()
-        return {"frechet": frechet_distance(self.features.of(real), self.features.of(made))}
+        return {
+            "frechet": compute_distance(self.features.extract(real), self.features.extract(made))
+        }
 
-    def carried(self) -> dict[str, Any]:
-        """Nothing: batches know nothing of each other."""
+    def get_memory(self) -> dict[str, Any]:
+        """Return nothing: batches do not depend on each other."""
         return {}
 
-    def carry(self, what: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+    def set_memory(self, memory: Mapping[str, Any]) -> None:
+        """Do nothing."""
 
 
-def _features(images: ImageDataset, device: torch.device) -> Features:
-    """What images are compared by: Inception where the user has it, else a network of ours."""
+def _choose_features(images: ImageDataset, device: torch.device) -> Features:
+    """Return what images are compared by: Inception where the user has it, else an own network."""
     train = images.train
-    return inception_features(device) or trained_features(
+    return load_inception_features(device) or train_features(
         MemorySplit(train.inputs[:_LEARNED], train.targets[:_LEARNED]),  # type: ignore[union-attr]
         len(images.classes),
         data=images.name,

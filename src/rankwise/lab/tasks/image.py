@@ -19,10 +19,18 @@ from rankwise.lab.data.batches import (
 )
 from rankwise.lab.data.dataset import Batch, ImageDataset
 from rankwise.lab.networks import NetworkSpec, build_network
-from rankwise.lab.scores import label_accuracy, multilabel_auc, top_k, two_class_auc
-from rankwise.lab.seeds import seed_for
-from rankwise.lab.tasks.setup import DTYPES, in_full, learn, prepared, wrapped
-from rankwise.lab.tasks.task import Methods, Place, Sums
+from rankwise.lab.reproducibility import derive_seed
+from rankwise.lab.scores import compute_auc, compute_label_accuracy, count_top_k
+from rankwise.lab.tasks.task import (
+    DTYPES,
+    Optimizers,
+    Position,
+    Sums,
+    prepare_network,
+    to_full_precision,
+    update_network,
+    wrap_network,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -42,13 +50,13 @@ class ImageTask:
     def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
         self.config, self.fabric = config, fabric
         self.images = move_to_device(images, fabric.device)
-        torch.manual_seed(seed_for(config.seed, "weights"))
+        torch.manual_seed(derive_seed(config.seed, "weights"))
         channels, size, _ = images.shape
         network = build_network(
             config.network, NetworkSpec(len(images.classes), channels, size, width=config.width)
         )
-        self.network = prepared(network, config, fabric)
-        self.forward = wrapped(self.network, config, fabric)
+        self.network = prepare_network(network, config, fabric)
+        self.forward = wrap_network(self.network, config, fabric)
         self.parts: dict[str, nn.Module] = {"": self.network}
         self.per_epoch = count_batches(len(images.train), self.batch_size)
         self.augmentation = (
@@ -70,7 +78,7 @@ class ImageTask:
         return max(world, min(wanted, len(self.images.train) // world * world))
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """This process's share of an epoch's batches, from a batch on."""
+        """Iterate over this process's share of an epoch's batches, from a batch on."""
         return iter_train_batches(
             self.images,
             self.augmentation,
@@ -84,8 +92,8 @@ class ImageTask:
             workers=self.config.workers,
         )
 
-    def step(self, batch: Batch, methods: Methods, place: Place) -> Sums:
-        """Learn from a batch; its loss and what was told right before."""
+    def step(self, batch: Batch, optimizers: Optimizers, position: Position) -> Sums:
+        """Learn from a batch; return its loss and how many were right before the update."""
         first: list[Tensor] = []
 
         def loss_of() -> Tensor:
@@ -93,18 +101,20 @@ class ImageTask:
             first.append(logits.detach())
             return self._loss(logits, batch.targets)
 
-        optimizer = methods[""].optimizer
-        loss = learn(self.config, self.fabric, optimizer, self.network, loss_of, place=place)
+        optimizer = optimizers[""].optimizer
+        loss = update_network(
+            self.config, self.fabric, optimizer, self.network, loss_of, position=position
+        )
         return self._sums(loss, first[0], batch.targets)
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Mean loss, accuracy, and accuracy within five guesses."""
+        """Return mean loss, accuracy, and accuracy within five guesses."""
         names = {"loss": "loss", "right": "accuracy", "right5": "top5"}
         return {name: sums[key] / sums["count"] for key, name in names.items() if key in sums}
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Loss and accuracy on the test set; the area under the curve for two classes or labels."""
+        """Return loss and accuracy on the test set; for two classes or labels also the AUC."""
         self.network.eval()
         rank, world = self.fabric.global_rank, self.fabric.world_size
         total: Sums = {}
@@ -119,7 +129,9 @@ class ImageTask:
             workers=self.config.workers,
         ):
             with self.fabric.autocast():
-                logits = in_full(self.network(batch.inputs.to(DTYPES[self.config.precision])))
+                logits = to_full_precision(
+                    self.network(batch.inputs.to(DTYPES[self.config.precision]))
+                )
             sums = self._sums(self._loss(logits, batch.targets), logits, batch.targets)
             total = {key: total.get(key, 0) + value for key, value in sums.items()}
             if self._has_curve:
@@ -127,7 +139,7 @@ class ImageTask:
         self.network.train()
         shares = [(total, kept)]
         if world > 1:
-            shares = _from_all(shares[0], world)
+            shares = _gather_objects(shares[0], world)
         return self._test_scores(shares)
 
     def _test_scores(
@@ -139,10 +151,8 @@ class ImageTask:
         if self._has_curve:
             pairs = [pair for share in shares for pair in share[1]]
             logits, targets = (torch.cat(column) for column in zip(*pairs, strict=True))
-            if self.images.multilabel:
-                found["auc"] = multilabel_auc(logits, targets)
-            else:
-                found["auc"] = two_class_auc(logits[:, 1] - logits[:, 0], targets)
+            values = logits if self.images.multilabel else logits[:, 1] - logits[:, 0]
+            found["auc"] = compute_auc(values, targets)
         return found
 
     @property
@@ -159,20 +169,20 @@ class ImageTask:
         count = len(targets)
         sums = {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}
         if self.images.multilabel:
-            return {**sums, "right": label_accuracy(logits, targets) * count}
-        sums["right"] = top_k(logits, targets, 1)
-        return {**sums, "right5": top_k(logits, targets, 5)} if logits.shape[1] > 5 else sums
+            return {**sums, "right": compute_label_accuracy(logits, targets) * count}
+        sums["right"] = count_top_k(logits, targets, 1)
+        return {**sums, "right5": count_top_k(logits, targets, 5)} if logits.shape[1] > 5 else sums
 
-    def carried(self) -> dict[str, Any]:
-        """Nothing: batches know nothing of each other."""
+    def get_memory(self) -> dict[str, Any]:
+        """Return nothing: batches do not depend on each other."""
         return {}
 
-    def carry(self, what: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+    def set_memory(self, memory: Mapping[str, Any]) -> None:
+        """Do nothing."""
 
 
-def _from_all(share: Any, world: int) -> list[Any]:  # noqa: ANN401
-    """What every process has, on every process."""
+def _gather_objects(share: Any, world: int) -> list[Any]:  # noqa: ANN401
+    """Return what every process has, on every process."""
     shares: list[Any] = [None] * world
     torch.distributed.all_gather_object(shares, share)
     return shares

@@ -13,10 +13,17 @@ from rankwise.lab.config import Config
 from rankwise.lab.data.dataset import Batch, TextDataset
 from rankwise.lab.data.text import count_text_batches, iter_text_batches
 from rankwise.lab.networks.language import build_language_network
-from rankwise.lab.scores import perplexity
-from rankwise.lab.seeds import seed_for
-from rankwise.lab.tasks.setup import in_full, learn, prepared, wrapped
-from rankwise.lab.tasks.task import Methods, Place, Sums
+from rankwise.lab.reproducibility import derive_seed
+from rankwise.lab.scores import compute_perplexity
+from rankwise.lab.tasks.task import (
+    Optimizers,
+    Position,
+    Sums,
+    prepare_network,
+    to_full_precision,
+    update_network,
+    wrap_network,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -39,7 +46,7 @@ class LanguageTask:
 
     def __init__(self, config: Config, fabric: Fabric, text: TextDataset) -> None:
         self.config, self.fabric, self.text = config, fabric, text
-        torch.manual_seed(seed_for(config.seed, "weights"))
+        torch.manual_seed(derive_seed(config.seed, "weights"))
         network = build_language_network(
             config.network,
             len(text.words),
@@ -48,8 +55,8 @@ class LanguageTask:
             tied=config.tied,
             context=config.length,
         )
-        self.network = prepared(network, config, fabric)
-        self.forward = wrapped(self.network, config, fabric)
+        self.network = prepare_network(network, config, fabric)
+        self.forward = wrap_network(self.network, config, fabric)
         self.parts: dict[str, nn.Module] = {"": self.network}
         self.columns = config.batch_size or 1
         self.per_epoch = count_text_batches(len(text.train), self.columns, config.length)
@@ -61,7 +68,7 @@ class LanguageTask:
         self.memory: Memory = None
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:  # noqa: ARG002
-        """This process's columns of the text, which is read in order in every epoch."""
+        """Iterate over this process's columns of the text, in order in every epoch."""
         return iter_text_batches(
             self.text.train,
             columns=self.columns,
@@ -72,29 +79,31 @@ class LanguageTask:
             device=self.fabric.device,
         )
 
-    def step(self, batch: Batch, methods: Methods, place: Place) -> Sums:
-        """Learn from a window of text; its loss before."""
+    def step(self, batch: Batch, optimizers: Optimizers, position: Position) -> Sums:
+        """Learn from a window of text; return its loss before the update."""
         before, after = self.memory, []
 
         def loss_of() -> Tensor:
             logits, memory = self.forward(batch.inputs, before)
             after.append(memory)
-            return cross_entropy(in_full(logits).flatten(0, 1), batch.targets.flatten())
+            return cross_entropy(to_full_precision(logits).flatten(0, 1), batch.targets.flatten())
 
-        optimizer = methods[""].optimizer
-        loss = learn(self.config, self.fabric, optimizer, self.network, loss_of, place=place)
-        self.memory = _detached(after[0])
+        optimizer = optimizers[""].optimizer
+        loss = update_network(
+            self.config, self.fabric, optimizer, self.network, loss_of, position=position
+        )
+        self.memory = _detach(after[0])
         count = batch.targets.numel()
         return {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Mean loss a word, and the perplexity."""
+        """Return the mean loss per word, and the perplexity."""
         loss = sums["loss"] / sums["count"]
-        return {"loss": loss, "perplexity": perplexity(loss)}
+        return {"loss": loss, "perplexity": compute_perplexity(loss)}
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Loss and perplexity on the test text; every process reads all of it."""
+        """Return loss and perplexity on the test text; every process reads all of it."""
         self.network.eval()
         total = {"loss": 0.0, "count": 0.0}
         memory: Memory = None
@@ -106,26 +115,26 @@ class LanguageTask:
         ):
             with self.fabric.autocast():
                 logits, memory = self.network(batch.inputs, memory)
-            loss = cross_entropy(in_full(logits).flatten(0, 1), batch.targets.flatten())
+            loss = cross_entropy(to_full_precision(logits).flatten(0, 1), batch.targets.flatten())
             total["loss"] += float(loss) * batch.targets.numel()
             total["count"] += batch.targets.numel()
         self.network.train()
         return self.scores(total)
 
-    def carried(self) -> dict[str, Any]:
-        """The memory of all columns."""
+    def get_memory(self) -> dict[str, Any]:
+        """Return the recurrent state of all columns."""
         if self.memory is None:
             return {}
-        return {"memory": [[self._gathered(part) for part in layer] for layer in self.memory]}
+        return {"memory": [[self._gather(part) for part in layer] for layer in self.memory]}
 
-    def carry(self, what: Mapping[str, Any]) -> None:
-        """Go on with that memory; none at an epoch's start."""
-        memory = what.get("memory")
-        self.memory = memory and tuple(
-            (self._share(hidden), self._share(cell)) for hidden, cell in memory
+    def set_memory(self, memory: Mapping[str, Any]) -> None:
+        """Continue with that state; none at an epoch's start."""
+        layers = memory.get("memory")
+        self.memory = layers and tuple(
+            (self._share(hidden), self._share(cell)) for hidden, cell in layers
         )
 
-    def _gathered(self, part: Tensor) -> Tensor:  # (1, B, H) on each process → (1, columns, H)
+    def _gather(self, part: Tensor) -> Tensor:  # (1, B, H) on each process → (1, columns, H)
         if self.fabric.world_size == 1:
             return part.cpu()
         return torch.cat(list(self.fabric.all_gather(part)), dim=1).cpu()
@@ -136,6 +145,6 @@ class LanguageTask:
         return part[:, start : start + size].contiguous().to(self.fabric.device)
 
 
-def _detached(memory: Memory) -> Memory:
-    """The memory without its past: gradients end at the window's start."""
+def _detach(memory: Memory) -> Memory:
+    """Return the state without its history: gradients end at the window's start."""
     return memory and tuple((hidden.detach(), cell.detach()) for hidden, cell in memory)

@@ -1,23 +1,47 @@
-"""What the training loop asks of a task: batches, a step, a test."""
+"""What the training loop asks of a task, and what tasks share: preparing a network, one update."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from rankwise.lab.config import Config
 from rankwise.lab.data.dataset import Batch
-from rankwise.lab.optimizers import Method
+from rankwise.lab.optimizers import EpochOptimizer
+from rankwise.lab.reproducibility import derive_seed
 
-__all__ = ["Methods", "Place", "Sums", "Task"]
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from torch.optim import Optimizer
 
-Methods = Mapping[str, Method]  # by the part of the network that each one trains
+__all__ = [
+    "DTYPES",
+    "Optimizers",
+    "Position",
+    "Sums",
+    "Task",
+    "prepare_network",
+    "to_full_precision",
+    "update",
+    "update_network",
+    "wrap_network",
+]
+
+# The type of a network and its input; with bf16, autocast takes care of the rest.
+DTYPES = {"32": torch.float32, "bf16": torch.float32, "64": torch.float64}
+
+Optimizers = Mapping[str, EpochOptimizer]  # by the network that each one trains
 Sums = dict[str, Tensor]  # over the samples of some batches; "count" is how many
 
 
-class Place(NamedTuple):
-    """Where in a run a batch is."""
+class Position(NamedTuple):
+    """The place of a batch in a run."""
 
     epoch: int
     batch: int
@@ -27,9 +51,9 @@ class Task(Protocol):
     """A network, its data, and how the one learns from the other.
 
     Attributes:
-        parts: The networks that have an optimizer each, by their place in the whole.
+        parts: The networks that have an optimizer each, by their name; "" for a single one.
         per_epoch: How many batches make an epoch.
-        fingerprint: What tells this data from other data of the same name.
+        fingerprint: What distinguishes this data from other data of the same name.
     """
 
     parts: dict[str, nn.Module]
@@ -37,19 +61,128 @@ class Task(Protocol):
     fingerprint: dict[str, Any]
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """This process's share of an epoch's batches, from a batch on."""
+        """Iterate over this process's share of an epoch's batches, from a batch on."""
 
-    def step(self, batch: Batch, methods: Methods, place: Place) -> Sums:
-        """Learn from a batch; what to sum up over the epoch."""
+    def step(self, batch: Batch, optimizers: Optimizers, position: Position) -> Sums:
+        """Learn from a batch; return what to sum up over the epoch."""
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Sums over an epoch → the figures to record."""
+        """Return the scores to record for sums over an epoch."""
 
     def evaluate(self) -> dict[str, float]:
-        """The figures on the test set."""
+        """Return the scores on the test set."""
 
-    def carried(self) -> dict[str, Any]:
-        """What goes from one batch to the next beside weights and optimizer; all processes'."""
+    def get_memory(self) -> dict[str, Any]:
+        """Return what goes from one batch to the next beside weights and optimizer state."""
 
-    def carry(self, what: Mapping[str, Any]) -> None:
-        """Go on with what `carried` gave; empty at an epoch's start."""
+    def set_memory(self, memory: Mapping[str, Any]) -> None:
+        """Continue with what `get_memory` gave; empty at an epoch's start."""
+
+
+def prepare_network(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
+    """Return the network in its precision, and in the fastest memory layout."""
+    network = network.to(DTYPES[config.precision])
+    has_images = any(isinstance(module, nn.Conv2d) for module in network.modules())
+    # SGDP and AdamP view weights, which only torch's default layout allows.
+    if has_images and config.optimizer not in ("sgdp", "adamp"):
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+    return network
+
+
+def wrap_network(network: nn.Module, config: Config, fabric: Fabric) -> Any:  # noqa: ANN401
+    """Return what to call in training; `network` itself holds the same parameters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Fabric's advice on loaders not used here
+        compiled: Any = torch.compile(network) if config.compile else network
+        return fabric.setup_module(compiled)
+
+
+def to_full_precision(logits: Tensor) -> Tensor:
+    """Return logits in a precision that a loss can be computed in."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def update_network(
+    config: Config,
+    fabric: Fabric,
+    optimizer: Optimizer,
+    network: nn.Module,
+    loss_of: Callable[[], Tensor],
+    *,
+    position: Position,
+    purpose: str = "step",
+    after_backward: Callable[[], None] | None = None,
+) -> Tensor:
+    """Do one update as the options say, with random numbers of its position's and process's own."""
+    return update(
+        fabric,
+        optimizer,
+        network,
+        loss_of,
+        seed=derive_seed(config.seed, purpose, *position, fabric.global_rank),
+        clip=config.clip or 0.0,
+        after_backward=after_backward,
+    )
+
+
+def update(
+    fabric: Fabric,
+    optimizer: Optimizer,
+    network: nn.Module,
+    loss_of: Callable[[], Tensor],
+    *,
+    seed: int,
+    clip: float = 0.0,
+    after_backward: Callable[[], None] | None = None,
+) -> Tensor:
+    """Take one step of any optimizer; return the loss before it.
+
+    The optimizer may evaluate the loss several times (SAM twice, a line search as often as it
+    needs). Each evaluation sees the same dropout, and only the first changes the running statistics
+    of batch normalisation; those without gradients return the loss alone.
+
+    Args:
+        fabric: Backpropagates in its precision.
+        optimizer: Whose step it is.
+        network: Whose parameters it updates.
+        loss_of: Computes the loss.
+        seed: Of the random numbers inside the network.
+        clip: The largest norm of the gradient; 0 for no limit.
+        after_backward: Called when the gradients are there.
+    """
+    evaluations = 0
+
+    def closure() -> Tensor:
+        nonlocal evaluations
+        if fabric.device.type == "cpu":  # torch.manual_seed asks every other device too
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+        with _freeze_statistics(network) if evaluations else nullcontext():
+            loss = loss_of()
+        evaluations += 1
+        if torch.is_grad_enabled():
+            optimizer.zero_grad()
+            fabric.backward(loss)
+            if after_backward is not None:
+                after_backward()
+            if clip:
+                nn.utils.clip_grad_norm_(network.parameters(), clip)
+        return loss.detach()
+
+    return optimizer.step(closure)  # type: ignore[arg-type, return-value]
+
+
+@contextmanager
+def _freeze_statistics(network: nn.Module) -> Iterator[None]:
+    """Normalise by the batch, but leave the running statistics as they are."""
+    norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True

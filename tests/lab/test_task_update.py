@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import dropout
 
-from rankwise.lab import optimizers
-from rankwise.lab.update import update
+from rankwise.lab.optimizers import build_optimizer
+from rankwise.lab.tasks.task import update
 
 fabric_package = pytest.importorskip("lightning_fabric")
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 def taken(fabric, name, *, steps=1, lr=0.1, seed=3, **options):
     model = Net()
-    by = optimizers.build(name, model, lr=lr, weight_decay=0.0, batches_per_epoch=5)
+    by = build_optimizer(name, model, lr=lr, weight_decay=0.0, batches_per_epoch=5)
     inputs = torch.randn(32, 4, generator=torch.Generator().manual_seed(1))
     losses = [
         update(
@@ -135,7 +135,7 @@ def test_gradients_do_not_add_up_from_step_to_step(fabric):
 
 def test_statistics_are_followed_again_after_a_look_that_fails(fabric):
     model = Net()
-    by = optimizers.build("sam", model, lr=0.1, weight_decay=0.0)
+    by = build_optimizer("sam", model, lr=0.1, weight_decay=0.0)
     looks = []
 
     def loss_of():

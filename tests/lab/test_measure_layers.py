@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import rankwise
-from rankwise.lab import optimizers
-from rankwise.lab.look import look, quality_of, range_of_rates
 from rankwise.lab.networks.language import build_language_network
+from rankwise.lab.optimizers import EpochOptimizer, build_optimizer
+from rankwise.lab.training_state import measure_layers
 
 
 def network():
@@ -24,7 +24,7 @@ def network():
 
 
 def method(name, model, **options):
-    return optimizers.build(name, model, **{"lr": 0.1, "weight_decay": 0.0, **options})
+    return build_optimizer(name, model, **{"lr": 0.1, "weight_decay": 0.0, **options})
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_network_of_sgd_is_probed_as_rankwise_probes(probes):
     model = network()
     with torch.no_grad():  # something to find
         model[0].weight.copy_((torch.randn(16, 1) @ torch.randn(1, 27)).view(16, 3, 3, 3))
-    found = look({"": model}, {"": method("sgd", model)})
+    found = measure_layers({"": model}, {"": method("sgd", model)})
     assert len(probes) == 1
     expected = rankwise.probe(model).probed
     assert found.name == ["0", "5"] == [layer.name.removesuffix(".weight") for layer in expected]
@@ -64,7 +64,7 @@ def test_a_network_of_sgd_is_probed_as_rankwise_probes(probes):
         assert getattr(found, metric) == [getattr(layer, metric) for layer in expected]
     assert found.rank[0] > 0
     assert found.rate == [0.1, 0.1]
-    assert quality_of(found) == rankwise.probe(model).quality
+    assert found.network_quality == rankwise.probe(model).quality
 
 
 @pytest.mark.parametrize("name", ["rmsgd", "stable-rank-sgd"])
@@ -75,7 +75,7 @@ def test_what_the_optimizer_has_measured_is_not_measured_again(probes, name):
     by.end_epoch()
     measured = by.last_probe
     probes.clear()
-    found = look({"": model}, {"": by})
+    found = measure_layers({"": model}, {"": by})
     assert probes == []
     assert found.quality == [layer.quality for layer in measured.probed]
     rates = {param: group["lr"] for group in by.optimizer.param_groups for param in group["params"]}
@@ -88,15 +88,15 @@ def test_each_layer_has_its_own_rate():
     by = method("rmsgd", model)
     for group in by.optimizer.param_groups:
         group["lr"] = 0.7 if any(p is model[5].weight for p in group["params"]) else 0.3
-    found = look({"": model}, {"": by})
+    found = measure_layers({"": model}, {"": by})
     assert dict(zip(found.name, found.rate, strict=True)) == {"0": 0.3, "5": 0.7}
-    assert range_of_rates(found) == (0.3, 0.7)
+    assert found.rate_range == (0.3, 0.7)
 
 
 def test_a_rate_that_is_a_tensor_is_a_number_here():
     model = network()
-    by = optimizers.Method(torch.optim.Adam(model.parameters(), lr=torch.tensor(0.25)))
-    assert look({"": model}, {"": by}).rate == [0.25, 0.25]
+    by = EpochOptimizer(torch.optim.Adam(model.parameters(), lr=torch.tensor(0.25)))
+    assert measure_layers({"": model}, {"": by}).rate == [0.25, 0.25]
 
 
 def test_the_parts_of_a_gan_are_told_apart():
@@ -105,18 +105,18 @@ def test_the_parts_of_a_gan_are_told_apart():
         "generator": method("sgd", parts["generator"], lr=0.2),
         "critic": method("sgd", parts["critic"], lr=0.4),
     }
-    found = look(parts, methods)
+    found = measure_layers(parts, methods)
     assert found.name == ["generator.weight", "critic.0"]
     assert found.rate == [0.2, 0.4]
     qualities = [rankwise.probe(part).quality for part in parts.values()]
-    assert quality_of(found) == pytest.approx(rankwise.network_quality(qualities))
+    assert found.network_quality == pytest.approx(rankwise.network_quality(qualities))
 
 
 @pytest.mark.parametrize("name", ["sgd", "rmsgd"])
 def test_tied_weights_are_one_layer(name):
     model = build_language_network("lstm1", 40, width=0.05, tied=True)
     by = method(name, model)
-    names = look({"": model}, {"": by}).name
+    names = measure_layers({"": model}, {"": by}).name
     assert len(names) == len(set(names))
     assert ("embedding" in names) + ("decoder" in names) == 1
 
@@ -125,19 +125,19 @@ def test_a_layer_that_is_no_number_is_there_without_metrics():
     model = network()
     with torch.no_grad():
         model[0].weight[0, 0, 0, 0] = torch.nan
-    found = look({"": model}, {"": method("sgd", model)})
+    found = measure_layers({"": model}, {"": method("sgd", model)})
     assert found.name == ["0", "5"]
     assert [
         getattr(found, metric)[0] for metric in ("stable_rank", "condition", "quality", "rank")
     ] == [None] * 4
     assert found.rate == [0.1, 0.1]
     assert found.quality[1] is not None
-    assert quality_of(found) == found.quality[1]
+    assert found.network_quality == found.quality[1]
 
 
 def test_without_layers_there_is_nothing_to_tell():
     model = nn.BatchNorm1d(4)
-    found = look({"": model}, {"": method("sgd", model)})
+    found = measure_layers({"": model}, {"": method("sgd", model)})
     assert found.name == []
-    assert quality_of(found) is None
-    assert range_of_rates(found) is None
+    assert found.network_quality is None
+    assert found.rate_range is None

@@ -6,19 +6,18 @@ import sys
 import pytest
 
 import rankwise
-from rankwise.lab import Config
-from rankwise.lab.loggers import log_epoch, loggers_for
+from rankwise.lab import Config, callbacks
+from rankwise.lab.callbacks import Callback, Loggers
 from tests.lab.runs import LAYERS, epoch
 
 pytest.importorskip("lightning_fabric")
 
 
 def logged(log, folder, *records):
-    loggers = loggers_for(Config(log=log), folder)
+    loggers = Loggers(Config(log=log), folder)
     for record in records:
-        log_epoch(loggers, record, LAYERS)
-    for logger in loggers:
-        logger.finalize("success")
+        loggers.log_epoch(record, LAYERS)
+    loggers.finish("finished")
 
 
 def rows(file):
@@ -69,8 +68,10 @@ def test_what_is_no_number_is_left_out(tmp_path):
 
 
 def test_several_loggers_at_once_and_none(tmp_path):
-    assert loggers_for(Config(), tmp_path) == []
-    assert len(loggers_for(Config(log="csv,tensorboard"), tmp_path)) == 2
+    logged("", tmp_path, epoch(1))
+    assert list(tmp_path.iterdir()) == []
+    logged("csv,tensorboard", tmp_path, epoch(1))
+    assert {path.name for path in tmp_path.iterdir()} == {"csv", "tensorboard"}
 
 
 @pytest.mark.parametrize(
@@ -84,16 +85,30 @@ def test_several_loggers_at_once_and_none(tmp_path):
 def test_a_logger_that_is_not_installed_is_a_sentence(tmp_path, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(rankwise.MissingExtraError, match=rf"{name}.*rankwise\[{name}\]"):
-        loggers_for(Config(log=name), tmp_path)
+        Loggers(Config(log=name), tmp_path)
 
 
-def test_a_logger_that_fails_is_warned_of_and_the_others_go_on(tmp_path):
+def test_a_logger_that_fails_is_warned_of_and_the_others_go_on(tmp_path, monkeypatch):
     class Down:
+        def log_hyperparams(self, options):
+            pass
+
         def log_metrics(self, metrics, step):
             raise ConnectionError("the server is down")
 
-    (csv_logger,) = loggers_for(Config(log="csv"), tmp_path)
+    monkeypatch.setitem(callbacks.LOGGERS, "wandb", lambda *_: Down())
+    loggers = Loggers(Config(log="wandb,csv"), tmp_path)
     with pytest.warns(UserWarning, match="Down could not log: the server is down"):
-        log_epoch([Down(), csv_logger], epoch(1), LAYERS)
+        loggers.log_epoch(epoch(1), LAYERS)
     (file,) = tmp_path.rglob("metrics.csv")
     assert len(rows(file)) == 1
+
+
+def test_a_callback_does_nothing_by_itself(capsys):
+    callback = Callback()
+    callback.on_message("x")
+    callback.on_start(None)
+    callback.on_batch(None)
+    callback.on_epoch(None, epoch(1))
+    callback.on_end(None)
+    assert capsys.readouterr() == ("", "")

@@ -1,17 +1,15 @@
 """What is seen of a run while it goes on."""
 
 import io
-import sys
 from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
-import rankwise
+from rankwise.cli.training_progress import TrainingProgress, format_epoch
 from rankwise.lab import Config
-from rankwise.lab.budget import Budget
 from rankwise.lab.defaults import resolve
-from rankwise.lab.live import Live, Silent, format_epoch
+from rankwise.lab.schedules import Budget
 from tests.lab.runs import epoch, written
 
 rich_console = pytest.importorskip("rich.console")
@@ -31,21 +29,21 @@ def job(*, number=0, batch=0, budget=None, **options):
         epoch=number,
         batch=batch,
         budget=budget,
-        progress=budget.progress(number, 0.5, 1.0),
+        progress=budget.compute_progress(number, 0.5, 1.0),
     )
 
 
 def shown(terminal, run, **options):
     """What a run of four epochs shows of its first two."""
     where, options = console(terminal=terminal), {**options, "budget": Budget(4, None)}
-    with Live(where) as live:
-        live.begin(job(**options))
+    with TrainingProgress(where) as live:
+        live.on_start(job(**options))
         for number in (1, 2):
-            live.batch(job(number=number, batch=5, **options))
-            live.epoch(job(number=number, **options), epoch(number))
+            live.on_batch(job(number=number, batch=5, **options))
+            live.on_epoch(job(number=number, **options), epoch(number))
             if terminal:
-                live._bar.refresh()
-        live.end(run)
+                live._bar._progress.refresh()
+        live.on_end(run)
     return where.file.getvalue()
 
 
@@ -83,11 +81,11 @@ def test_names_are_shown_as_they_are(run, terminal):
 
 def test_lines_fit_a_terminal():
     where = console(terminal=False)
-    live = Live(where)
+    live = TrainingProgress(where)
     wide = replace(epoch(250, loss=1234.5), rates=(0.000123, 0.00456))
     scores = {"loss": 123.4, "accuracy": 0.9999, "top5": 1.0, "auc": 0.5}
-    live.epoch(job(), replace(wide, test=scores))
-    live.epoch(job(), replace(wide, test={"loss": 9.9, "perplexity": 12345.6}))
+    live.on_epoch(job(), replace(wide, test=scores))
+    live.on_epoch(job(), replace(wide, test={"loss": 9.9, "perplexity": 12345.6}))
     lines = where.file.getvalue().splitlines()
     assert len(lines) == 2
     assert max(map(len, lines)) <= 80
@@ -96,10 +94,10 @@ def test_lines_fit_a_terminal():
 def test_the_bar_fits_a_terminal():
     where = console(terminal=True)
     wide = replace(epoch(250, loss=12.345), rates=(0.000123, 0.00456))
-    with Live(where) as live:
-        live.begin(job())
-        live.epoch(job(number=249), wide)
-        live._bar.refresh()
+    with TrainingProgress(where) as live:
+        live.on_start(job())
+        live.on_epoch(job(number=249), wide)
+        live._bar._progress.refresh()
     bars = [part for part in where.file.getvalue().replace("\r", "\n").split("\n") if "η" in part]
     assert bars
     for bar in bars:
@@ -110,39 +108,39 @@ def test_the_bar_fits_a_terminal():
 
 def test_a_budget_of_time_has_no_number_of_epochs():
     where = console(terminal=True)
-    with Live(where) as live:
-        live.begin(job(budget=Budget(None, 8.0)))
-        live.batch(job(number=3, budget=Budget(None, 8.0)))
-        live._bar.refresh()
+    with TrainingProgress(where) as live:
+        live.on_start(job(budget=Budget(None, 8.0)))
+        live.on_batch(job(number=3, budget=Budget(None, 8.0)))
+        live._bar._progress.refresh()
     assert "3/" not in where.file.getvalue()
 
 
 def test_a_run_that_goes_on_says_from_where():
     where = console(terminal=False)
-    Live(where).begin(job(number=7, batch=2))
+    TrainingProgress(where).on_start(job(number=7, batch=2))
     assert where.file.getvalue() == "resnet20 on digits by rmsgd, seed 0, from epoch 8 on\n"
 
 
 def test_a_bar_is_taken_away_when_a_run_fails():
     where = console(terminal=True)
-    live = Live(where)
+    live = TrainingProgress(where)
 
     def fail():
         with live:
-            live.begin(job())
+            live.on_start(job())
             raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
         fail()
-    live.say("after")
+    live.on_message("after")
     assert where.file.getvalue().rstrip().endswith("after")
-    assert not live._bar.live.is_started
+    assert not live._bar._progress.live.is_started
 
 
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        (None, "nothing yet"),
+        (None, "no epoch yet"),
         (epoch(1, score="perplexity", value=123.46), "loss 1.000  ppl 123.5  Q 0.400  η 0.1…0.2"),
         (epoch(1, score="frechet", value=17.0), "loss 1.000  FD 17.0  Q 0.400  η 0.1…0.2"),
         (
@@ -157,24 +155,7 @@ def test_an_epochs_figures_are_a_line(record, text):
     assert format_epoch(record) == text
 
 
-def test_silence(capsys, run):
-    watch = Silent()
-    watch.say("x")
-    watch.begin(job())
-    watch.batch(job())
-    watch.epoch(job(), epoch(1))
-    watch.end(run)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_without_rich_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.progress", None)
-    monkeypatch.delattr("rich.progress", raising=False)
-    with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[lab\]'"):
-        Live(console(terminal=False))
-
-
 def test_nothing_in_a_name_commands_the_terminal():
     where = console(terminal=False)
-    Live(where).say("a\x1b[31m\x07\u202eb")
+    TrainingProgress(where).on_message("a\x1b[31m\x07\u202eb")
     assert where.file.getvalue() == "a\\x1b[31m\\x07\\u202eb\n"

@@ -1,7 +1,13 @@
-"""What a run ran on: the commit, the versions, the hardware."""
+"""What makes a run repeatable: seeds, and a record of commit, versions and hardware.
+
+Every random choice of a run follows from the run's seed and its place in the run. No generator
+lives longer than a batch, so there is no random state to save: epoch and batch determine every
+draw, on any number of processes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -16,9 +22,20 @@ import torch
 import rankwise
 from rankwise.lab.records import Hardware, Session
 
-__all__ = ["describe_session"]
+__all__ = ["derive_seed", "describe_session", "make_generator"]
 
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "pytorch-optimizer", "scikit-learn")
+
+
+def derive_seed(*place: int | str) -> int:
+    """Return a seed of 63 bits for a place, such as `(seed, "order", epoch)`."""
+    text = "\0".join(map(str, place))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def make_generator(*place: int | str) -> torch.Generator:
+    """Return a generator on the CPU, seeded for a place."""
+    return torch.Generator().manual_seed(derive_seed(*place))
 
 
 def describe_session(
@@ -37,8 +54,8 @@ def describe_session(
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "rankwise": rankwise.__version__}
-    return found | {package: _version(package) for package in _PACKAGES}
+    own = {"python": platform.python_version(), "rankwise": rankwise.__version__}
+    return own | {package: _version(package) for package in _PACKAGES}
 
 
 def _version(package: str) -> str:
@@ -68,7 +85,7 @@ def _cpu() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the code, "+" behind it if it was changed since; None outside a repository."""
+    """Return the code's commit, with "+" if it was changed since; None outside a repository."""
     git = shutil.which("git")
     folder = Path(__file__).parents[2]
     if git is None or not (folder.parent / ".git").exists():

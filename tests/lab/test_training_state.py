@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from rankwise.lab import Config, ConfigError, DataError, RunError
-from rankwise.lab.budget import Budget
 from rankwise.lab.defaults import resolve
-from rankwise.lab.devices import launched
-from rankwise.lab.job import job_for
-from rankwise.lab.tasks.task import Place
+from rankwise.lab.devices import launch_fabric
+from rankwise.lab.schedules import Budget
+from rankwise.lab.tasks.task import Position
+from rankwise.lab.training_state import TrainingState
 
 pytest.importorskip("lightning_fabric")
 pytest.importorskip("sklearn")
@@ -18,24 +18,24 @@ TINY = {"network": "resnet8", "width": 0.25, "batch_size": 128, "accelerator": "
 
 @pytest.fixture(scope="module")
 def fabric():
-    return launched(Config(accelerator="cpu"))
+    return launch_fabric(Config(accelerator="cpu"))
 
 
 def begun(fabric, *, budget=None, **options):
     config = resolve(Config(**{**TINY, "epochs": 4, **options}))
-    return job_for(config, fabric, budget or Budget(config.epochs, None))
+    return TrainingState.build(config, fabric, budget or Budget(config.epochs, None))
 
 
 def stepped(job, steps):
     batches = job.task.batches(job.epoch, job.batch)
     for _ in range(steps):
         job.set_rates()
-        job.add(job.task.step(next(batches), job.methods, Place(job.epoch, job.batch)))
+        job.add(job.task.step(next(batches), job.optimizers, Position(job.epoch, job.batch)))
         job.batch += 1
 
 
 def rate(job):
-    return job.methods[""].optimizer.param_groups[0]["lr"]
+    return job.optimizers[""].optimizer.param_groups[0]["lr"]
 
 
 def test_progress_counts_batches_and_epochs(fabric):
@@ -75,7 +75,7 @@ def test_only_training_counts_as_trained_and_probing_where_the_optimizer_needs_i
     for optimizer, expected in (("sgd", 13.0), ("rmsgd", 113.0)):
         job = begun(fabric, optimizer=optimizer)
         stepped(job, 1)
-        job.methods[""].end_epoch()
+        job.optimizers[""].end_epoch()
         job.spent = 10.0
         job.clocks = {"data": 1.0, "step": 2.0, "probe": 100.0, "eval": 1000.0, "save": 1e4}
         assert job.trained == expected
@@ -87,12 +87,12 @@ def test_only_training_counts_as_trained_and_probing_where_the_optimizer_needs_i
 def test_clocks_run_while_something_is_done(fabric, monkeypatch):
     job = begun(fabric)
     times = iter([1.0, 3.5, 10.0, 11.0, 20.0, 24.0])
-    monkeypatch.setattr("rankwise.lab.job.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr("rankwise.lab.training_state.time.perf_counter", lambda: next(times))
     with job.clock("step"):
         pass
     with pytest.raises(ValueError, match="lost"), job.clock("step"):
         raise ValueError("lost")
-    assert list(job.timed([])) == []
+    assert list(job.time_batches([])) == []
     assert (job.clocks["step"], job.clocks["data"]) == (3.5, 4.0)
 
 
@@ -102,7 +102,7 @@ def test_a_state_goes_on_where_it_was_in_the_middle_of_an_epoch(fabric):
     first = begun(fabric, optimizer="adamw", schedule="cosine", cutout=True)
     stepped(first, 2)
     second = begun(fabric, optimizer="adamw", schedule="cosine", cutout=True)
-    second.load(first.state())
+    second.load(first.save())
     assert (second.epoch, second.batch) == (0, 2)
     stepped(second, 3)
     assert rate(second) == rate(whole)
@@ -118,14 +118,14 @@ def test_a_state_goes_on_where_it_was_in_the_middle_of_an_epoch(fabric):
 def test_sums_are_kept_as_exactly_as_they_were(fabric):
     job, again = begun(fabric), begun(fabric)
     stepped(job, 3)
-    state = job.state()
+    state = job.save()
     again.load(state)
     assert again.totals() == job.totals()
 
 
 def test_a_state_of_other_data_is_refused(fabric):
     job = begun(fabric)
-    state = {**job.state(), "fingerprint": {**job.task.fingerprint, "train": 7}}
+    state = {**job.save(), "fingerprint": {**job.task.fingerprint, "train": 7}}
     with pytest.raises(RunError, match=r"digits has changed.*--out"):
         begun(fabric).load(state)
 
