@@ -93,8 +93,8 @@ def test_one_copy_serves_both_unfoldings_of_a_convolution(dtype):
     assert copy.dtype == torch.float64
     for axis in (0, 1):
         matrix = weight.double().movedim(axis, 0).flatten(1).numpy()
-        found = compute_gram_spectrum(copy.movedim(axis, 0)).values
-        np.testing.assert_allclose(found, svdvals(matrix), rtol=1e-10)
+        values = compute_gram_spectrum(copy.movedim(axis, 0)).values
+        np.testing.assert_allclose(values, svdvals(matrix), rtol=1e-10)
     assert torch.equal(copy.reshape(weight.shape), weight.double())
 
 
@@ -109,5 +109,5 @@ def test_large_convolutions_are_left_as_they_are(monkeypatch):
 def test_both_libraries_give_the_same_eigenvalues(monkeypatch, workers, large):
     monkeypatch.setattr("rankwise.numerics.spectrum._LARGE", large)
     matrix = torch.randn(30, 80, dtype=torch.float64)
-    found = compute_gram_spectrum(matrix, Workspace(workers)).values
-    np.testing.assert_allclose(found, svdvals(matrix.numpy()), rtol=1e-10)
+    values = compute_gram_spectrum(matrix, Workspace(workers)).values
+    np.testing.assert_allclose(values, svdvals(matrix.numpy()), rtol=1e-10)

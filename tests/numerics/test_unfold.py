@@ -26,8 +26,8 @@ from rankwise import infer_kind, plan_unfoldings, unfold
     ],
 )
 def test_plan(shape, expected):
-    found = [(u.modes, u.rows, u.columns) for u in plan_unfoldings(shape)]
-    assert found == expected
+    unfoldings = [(u.modes, u.rows, u.columns) for u in plan_unfoldings(shape)]
+    assert unfoldings == expected
 
 
 def test_transposed_convolutions_swap_their_modes():

@@ -203,8 +203,8 @@ def prefixed(prefix, names=NET):
 
 
 def paired(before, after):
-    found = align_names(before, after)
-    return found.prefix, [(before[i], after[j]) for i, j in found.pairs]
+    alignment = align_names(before, after)
+    return alignment.prefix, [(before[i], after[j]) for i, j in alignment.pairs]
 
 
 def test_equal_names_need_no_prefix():
@@ -230,15 +230,15 @@ def test_exact_names_win_where_most_match():
 
 
 def test_two_models_of_one_build_are_not_guessed_between():
-    found = align_names(NET, [*prefixed("student."), *prefixed("teacher.")])
-    assert found.pairs == ()
-    assert found.candidates == ("+student.", "+teacher.")
+    alignment = align_names(NET, [*prefixed("student."), *prefixed("teacher.")])
+    assert alignment.pairs == ()
+    assert alignment.candidates == ("+student.", "+teacher.")
 
 
 def test_a_near_tie_is_not_guessed_either():
-    found = align_names(NET, [*prefixed("encoder."), *prefixed("decoder.", NET[1:])])
-    assert found.pairs == ()
-    assert found.candidates == ("+decoder.", "+encoder.")
+    alignment = align_names(NET, [*prefixed("encoder."), *prefixed("decoder.", NET[1:])])
+    assert alignment.pairs == ()
+    assert alignment.candidates == ("+decoder.", "+encoder.")
 
 
 def test_a_chance_match_does_not_hide_a_clear_prefix():
@@ -260,8 +260,8 @@ def test_prefix_is_cut_at_a_dot_only():
 
 
 def test_no_index_is_used_twice():
-    found = align_names(["w", "w"], ["w", "w", "w"])
-    left, right = zip(*found.pairs, strict=True)
+    alignment = align_names(["w", "w"], ["w", "w", "w"])
+    left, right = zip(*alignment.pairs, strict=True)
     assert len(set(left)) == len(left)
     assert len(set(right)) == len(right)
 

@@ -16,7 +16,7 @@ def network():
 
 
 @pytest.fixture
-def found():
+def result():
     model = network()
     with torch.no_grad():
         for part, rank in zip(model, (4, 6, 5), strict=True):
@@ -26,38 +26,38 @@ def found():
     return rankwise.probe(model)
 
 
-def test_a_layers_figures_are_means_over_its_modes(found):
-    layer = found["0.weight"]
+def test_a_layers_figures_are_means_over_its_modes(result):
+    layer = result["0.weight"]
     assert [mode.mode for mode in layer.modes] == ["input", "output"]
     for name in ("rank", "stable_rank", "condition", "quality", "noise_fraction", "effective_rank"):
         values = [getattr(mode, name) for mode in layer.modes]
         assert getattr(layer, name) == pytest.approx(sum(values) / 2)
 
 
-def test_pointwise_convolutions_have_one_spectrum_for_both_modes(found):
-    first, second = found["1.weight"].modes
+def test_pointwise_convolutions_have_one_spectrum_for_both_modes(result):
+    first, second = result["1.weight"].modes
     assert (first.mode, second.mode) == ("input", "output")
     assert first.stable_rank == second.stable_rank
 
 
-def test_quality_is_the_root_mean_square(found):
-    q = [layer.quality for layer in found.probed]
-    assert found.quality == pytest.approx(math.sqrt(sum(v * v for v in q) / len(q)))
-    assert found.network_quality(squared=True) == pytest.approx(found.quality**2)
+def test_quality_is_the_root_mean_square(result):
+    q = [layer.quality for layer in result.probed]
+    assert result.quality == pytest.approx(math.sqrt(sum(v * v for v in q) / len(q)))
+    assert result.network_quality(squared=True) == pytest.approx(result.quality**2)
 
 
-def test_the_planted_rank_is_found(found):
-    assert found["2.weight"].rank == 5
-    assert found["0.weight"].modes[1].rank == 4
+def test_the_planted_rank_is_found(result):
+    assert result["2.weight"].rank == 5
+    assert result["0.weight"].modes[1].rank == 4
 
 
-def test_json_round_trip(found, tmp_path):
-    assert Probe.from_json(found.to_json()) == found
-    found.save(tmp_path / "probe.json")
-    assert Probe.load(tmp_path / "probe.json") == found
+def test_json_round_trip(result, tmp_path):
+    assert Probe.from_json(result.to_json()) == result
+    result.save(tmp_path / "probe.json")
+    assert Probe.load(tmp_path / "probe.json") == result
     assert [file.name for file in tmp_path.iterdir()] == ["probe.json"]
-    data = json.loads(found.to_json())
-    assert data["quality"] == found.quality
+    data = json.loads(result.to_json())
+    assert data["quality"] == result.quality
     assert data["layers"][0]["name"] == "0.weight"
 
 
@@ -86,8 +86,8 @@ def test_other_json_is_refused(text):
         (("layers", 0, "modes", 0, "rank"), "x"),
     ],
 )
-def test_damaged_json_is_refused(found, where, value):
-    data = json.loads(found.to_json())
+def test_damaged_json_is_refused(result, where, value):
+    data = json.loads(result.to_json())
     place = data
     for step in where[:-1]:
         place = place[step]
@@ -96,9 +96,9 @@ def test_damaged_json_is_refused(found, where, value):
         Probe.from_json(json.dumps(data))
 
 
-def test_probes_of_another_p_are_not_compared(found):
+def test_probes_of_another_p_are_not_compared(result):
     with pytest.raises(rankwise.ProbeMismatchError, match="p = 2, the other with p = 1"):
-        found.diff(rankwise.probe(network(), p=1))
+        result.diff(rankwise.probe(network(), p=1))
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -106,25 +106,25 @@ def test_a_missing_file_is_named(tmp_path):
         Probe.load(tmp_path / "nothing.json")
 
 
-def test_a_failed_save_leaves_the_old_file(found, tmp_path, monkeypatch):
+def test_a_failed_save_leaves_the_old_file(result, tmp_path, monkeypatch):
     path = tmp_path / "probe.json"
     path.write_text("old")
     monkeypatch.setattr(Probe, "to_json", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        found.save(path)
+        result.save(path)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("probe.json", "old")]
 
 
-def test_frame(found):
-    frame = found.to_frame()
-    assert list(frame["name"]) == [layer.name for layer in found.layers]
+def test_frame(result):
+    frame = result.to_frame()
+    assert list(frame["name"]) == [layer.name for layer in result.layers]
     assert frame.set_index("name").loc["2.weight", "rank"] == 5
 
 
-def test_prints(found):
-    assert "2.weight" in str(found)
-    assert max(map(len, str(found).splitlines())) <= 80
-    assert "2.weight" in found._repr_html_()
+def test_prints(result):
+    assert "2.weight" in str(result)
+    assert max(map(len, str(result).splitlines())) <= 80
+    assert "2.weight" in result._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_prints(found):
     ],
 )
 def test_filters(include, exclude, probed):
-    found = rankwise.probe(network(), include=include, exclude=exclude)
-    assert [layer.name for layer in found.probed] == probed
-    assert len(found.layers) == 6
+    result = rankwise.probe(network(), include=include, exclude=exclude)
+    assert [layer.name for layer in result.probed] == probed
+    assert len(result.layers) == 6
     if not probed:
-        assert found.quality is None
-        assert found.coverage == 0.0
+        assert result.quality is None
+        assert result.coverage == 0.0
 
 
 @pytest.mark.parametrize("p", [0, -1, float("nan"), float("inf"), "2"])
@@ -187,10 +187,10 @@ def test_one_bad_layer_spoils_nothing_else():
     model = network()
     with torch.no_grad():
         model[1].weight[3, 2] = float("nan")
-    found = rankwise.probe(model)
-    assert found["1.weight"].status is Status.NOT_FINITE
-    assert [layer.name for layer in found.probed] == ["0.weight", "2.weight"]
-    assert math.isfinite(found.quality)
+    result = rankwise.probe(model)
+    assert result["1.weight"].status is Status.NOT_FINITE
+    assert [layer.name for layer in result.probed] == ["0.weight", "2.weight"]
+    assert math.isfinite(result.quality)
 
 
 def test_progress_reaches_the_end():
@@ -232,19 +232,19 @@ def test_threads_do_not_change_the_result(threads):
     expected = rankwise.probe(model)
     try:
         torch.set_num_threads(threads)
-        found, again = rankwise.probe(model), rankwise.probe(model)
+        result, again = rankwise.probe(model), rankwise.probe(model)
     finally:
         torch.set_num_threads(before)
-    assert found.to_json() == again.to_json()  # to the last bit with the same threads
-    for layer, same in zip(found.probed, expected.probed, strict=True):
+    assert result.to_json() == again.to_json()  # to the last bit with the same threads
+    for layer, same in zip(result.probed, expected.probed, strict=True):
         assert layer.rank == same.rank
         assert layer.stable_rank == pytest.approx(same.stable_rank, rel=1e-12)
         assert layer.condition == pytest.approx(same.condition, rel=1e-12)
 
 
 def test_a_probe_is_a_sequence_of_its_rows():
-    found = rankwise.probe(nn.Linear(8, 4))
-    assert list(found) == list(found.layers)
+    result = rankwise.probe(nn.Linear(8, 4))
+    assert list(result) == list(result.layers)
 
 
 def test_the_default_device_does_not_matter():
@@ -252,11 +252,11 @@ def test_the_default_device_does_not_matter():
     weights = {"w": torch.randn(40, 4) @ torch.randn(4, 60), "v": torch.randn(8, 4, 3, 3)}
     plain = rankwise.probe(weights)
     with torch.device("meta"):
-        found = rankwise.probe(weights)
-    assert [layer.quality for layer in found] == [layer.quality for layer in plain]
+        result = rankwise.probe(weights)
+    assert [layer.quality for layer in result] == [layer.quality for layer in plain]
 
 
-def test_spectra_are_what_the_metrics_rest_on(found):
+def test_spectra_are_what_the_metrics_rest_on(result):
     conv = torch.randn(12, 3) @ torch.randn(3, 72)
     weights = {"conv": (conv + 0.1 * torch.randn(12, 72)).view(12, 8, 3, 3)}
     layer = rankwise.probe(weights, spectra=True).layers[0]
@@ -277,9 +277,9 @@ def test_spectra_survive_json_and_stay_out_of_the_frame(tmp_path):
     assert list(kept.to_frame().columns) == list(rankwise.probe(network()).to_frame().columns)
 
 
-def test_without_spectra_nothing_is_kept_or_written(found):
-    assert all(mode.spectrum is None for layer in found for mode in layer.modes)
-    assert "spectrum" not in found.to_json()
+def test_without_spectra_nothing_is_kept_or_written(result):
+    assert all(mode.spectrum is None for layer in result for mode in layer.modes)
+    assert "spectrum" not in result.to_json()
 
 
 @pytest.mark.parametrize(
@@ -330,31 +330,31 @@ def test_damaged_spectra_and_modes_are_refused(where, value):
 
 
 @pytest.mark.parametrize("lost", ["modes", "quality", "frobenius_norm"])
-def test_a_probed_layer_without_figures_is_refused(found, lost):
-    data = json.loads(found.to_json())
+def test_a_probed_layer_without_figures_is_refused(result, lost):
+    data = json.loads(result.to_json())
     del data["layers"][0][lost]
     with pytest.raises(CheckpointError, match="Not a probe"):
         Probe.from_json(json.dumps(data))
 
 
-def test_an_exponent_beyond_all_floats_is_refused(found):
-    data = json.loads(found.to_json()) | {"p": 10**400}
+def test_an_exponent_beyond_all_floats_is_refused(result):
+    data = json.loads(result.to_json()) | {"p": 10**400}
     with pytest.raises(CheckpointError, match="Not a probe"):
         Probe.from_json(json.dumps(data))
 
 
-def test_plots_say_what_they_show(found):
+def test_plots_say_what_they_show(result):
     pytest.importorskip("altair")
-    assert found.plot().to_dict()["description"].endswith("of 3 layers, in network order.")
-    assert found.plot("condition").to_dict()["description"].startswith("condition κ of 3 layers")
+    assert result.plot().to_dict()["description"].endswith("of 3 layers, in network order.")
+    assert result.plot("condition").to_dict()["description"].startswith("condition κ of 3 layers")
     with pytest.raises(rankwise.ArgumentError, match=r"quality.*loss"):
-        found.plot("loss")
+        result.plot("loss")
 
 
-def test_a_spectrum_is_drawn_where_there_is_one(found):
+def test_a_spectrum_is_drawn_where_there_is_one(result):
     pytest.importorskip("altair")
     with pytest.raises(rankwise.ArgumentError, match="probe with spectra=True"):
-        found.plot_spectrum("0.weight")
+        result.plot_spectrum("0.weight")
     kept = rankwise.probe(network(), spectra=True)
     both = kept.plot_spectrum("0.weight").to_dict()
     assert [part["title"] for part in both["vconcat"]] == [
@@ -366,11 +366,11 @@ def test_a_spectrum_is_drawn_where_there_is_one(found):
         kept.plot_spectrum("3.weight")
 
 
-def test_a_plot_without_altair_says_what_to_install(found, monkeypatch):
+def test_a_plot_without_altair_says_what_to_install(result, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("rankwise.charts")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(rankwise, "figures", raising=False)
     monkeypatch.setitem(sys.modules, "altair", None)
-    for draw in (found.plot, lambda: found.plot_spectrum("0.weight"), found.diff(found).plot):
+    for draw in (result.plot, lambda: result.plot_spectrum("0.weight"), result.diff(result).plot):
         with pytest.raises(rankwise.MissingExtraError, match=r"rankwise\[report\]"):
             draw()

@@ -23,12 +23,12 @@ def small_model():
 
 def test_every_tensor_of_a_module_has_a_row():
     model = small_model()
-    found = rankwise.probe(model)
-    assert sorted(layer.name for layer in found.layers) == sorted(model.state_dict())
-    assert found.source == "Sequential"
-    assert found["2.weight"].kind == "conv_transpose2d"
-    assert [mode.rows for mode in found["2.weight"].modes] == [8, 6]  # input, output
-    assert found["1.num_batches_tracked"].status is Status.INTEGER
+    result = rankwise.probe(model)
+    assert sorted(layer.name for layer in result.layers) == sorted(model.state_dict())
+    assert result.source == "Sequential"
+    assert result["2.weight"].kind == "conv_transpose2d"
+    assert [mode.rows for mode in result["2.weight"].modes] == [8, 6]  # input, output
+    assert result["1.num_batches_tracked"].status is Status.INTEGER
 
 
 def test_module_and_state_dict_agree():
@@ -62,19 +62,19 @@ def test_probing_changes_nothing():
 
 def test_compiled_models_have_their_own_names():
     model = small_model()
-    found = rankwise.probe(torch.compile(model, backend="eager"))
-    assert [layer.name for layer in found.layers] == [
+    result = rankwise.probe(torch.compile(model, backend="eager"))
+    assert [layer.name for layer in result.layers] == [
         layer.name for layer in rankwise.probe(model).layers
     ]
-    assert found.source == "Sequential"
+    assert result.source == "Sequential"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_scripted_models():
     model = small_model()
-    found = rankwise.probe(torch.jit.script(model))
-    assert found["0.weight"].quality == rankwise.probe(model)["0.weight"].quality
-    assert len(found.layers) == len(model.state_dict())
+    result = rankwise.probe(torch.jit.script(model))
+    assert result["0.weight"].quality == rankwise.probe(model)["0.weight"].quality
+    assert len(result.layers) == len(model.state_dict())
 
 
 @pytest.fixture
@@ -101,28 +101,28 @@ def test_ddp_and_sharded_models():
         for name, value in model.state_dict().items()
         if value.is_floating_point()
     }
-    found = rankwise.probe(sharded)
+    result = rankwise.probe(sharded)
     for layer in plain.probed:
-        assert found[layer.name].stable_rank == layer.stable_rank
+        assert result[layer.name].stable_rank == layer.stable_rank
 
 
 @pytest.mark.parametrize(
     "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_fsdp_wrapped_module."]
 )
 def test_wrappers_prefixes_are_stripped(prefix):
-    found = rankwise.probe({f"{prefix}layer._orig_mod.conv.weight": torch.randn(4, 5)})
-    assert found.layers[0].name == "layer.conv.weight"
+    result = rankwise.probe({f"{prefix}layer._orig_mod.conv.weight": torch.randn(4, 5)})
+    assert result.layers[0].name == "layer.conv.weight"
 
 
 def test_prefixes_stay_where_two_names_would_become_one():
-    found = rankwise.probe({"module.w.x": torch.randn(4, 5), "w.x": torch.randn(4, 5)})
-    assert [layer.name for layer in found.layers] == ["module.w.x", "w.x"]
+    result = rankwise.probe({"module.w.x": torch.randn(4, 5), "w.x": torch.randn(4, 5)})
+    assert [layer.name for layer in result.layers] == ["module.w.x", "w.x"]
 
 
 def test_numpy_arrays_and_nested_mappings():
-    found = rankwise.probe({"epoch": 3, "model": {"fc.weight": torch.randn(6, 8)}})
-    assert [layer.name for layer in found.layers] == ["fc.weight"]
-    assert "'model'" in found.notes[0]
+    result = rankwise.probe({"epoch": 3, "model": {"fc.weight": torch.randn(6, 8)}})
+    assert [layer.name for layer in result.layers] == ["fc.weight"]
+    assert "'model'" in result.notes[0]
     assert rankwise.probe({"w": np.ones((3, 4), np.float32)}).layers[0].status is Status.PROBED
 
 
@@ -152,8 +152,8 @@ def test_status(tensor, status):
 
 
 def test_lazy_parameters_have_no_data_yet():
-    found = rankwise.probe(nn.LazyLinear(4))
-    assert found["weight"].status is Status.NO_DATA
+    result = rankwise.probe(nn.LazyLinear(4))
+    assert result["weight"].status is Status.NO_DATA
 
 
 @pytest.mark.parametrize("target", [3, None, [torch.ones(2, 2)]])
