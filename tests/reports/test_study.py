@@ -66,6 +66,11 @@ def study():
     ]
 
 
+@pytest.fixture(scope="module")
+def page():
+    return make_study_page(study(), title="t")
+
+
 def items(page, kind):
     return [item for section in page.sections for item in section.items if isinstance(item, kind)]
 
@@ -92,8 +97,8 @@ def left_out(page):
     )
 
 
-def test_the_verdict_names_the_best_of_each_task_with_n_spread_and_lead():
-    resnet, vgg, *_ = make_study_page(study(), title="t").summary
+def test_the_verdict_names_the_best_of_each_task_with_n_spread_and_lead(page):
+    resnet, vgg, *_ = page.summary
     assert resnet.startswith("resnet20 digits: rmsgd is best, test accuracy 80.00 ± 1.00 % (n = 3)")
     assert "9.00 points ahead of sgd (71.00 ± 1.00 %, n = 3)" in resnet
     assert vgg.startswith("vgg16 digits: rmsgd is best, test accuracy 91.00 ± 1.00 % (n = 3)")
@@ -148,8 +153,8 @@ def test_small_distances_are_told_with_their_digits():
     assert items(page, Table)[0].rows[0][1].text == "★ 0.004500 ± 0.000707 (2)"
 
 
-def test_the_table_marks_the_best_and_the_close_by_tone_and_by_symbol():
-    table = items(make_study_page(study(), title="t"), Table)[0]
+def test_the_table_marks_the_best_and_the_close_by_tone_and_by_symbol(page):
+    table = items(page, Table)[0]
     titles = [column.title for column in table.columns]
     assert titles == ["setting", "resnet20 digits", "vgg16 digits"]
     cells = {row[0].text: row[1:] for row in table.rows}
@@ -166,12 +171,8 @@ def test_the_table_marks_the_best_and_the_close_by_tone_and_by_symbol():
     assert cells["rmsgd"][0].value == pytest.approx(0.8)
 
 
-def test_the_words_below_the_table_explain_its_colours():
-    explained = " ".join(
-        text
-        for words in items(make_study_page(study(), title="t"), Text)
-        for text in words.paragraphs
-    )
+def test_the_words_below_the_table_explain_its_colours(page):
+    explained = " ".join(text for words in items(page, Text) for text in words.paragraphs)
     for sign in ("★ and green", "≈ and orange", "one standard deviation"):
         assert sign in explained
 
@@ -243,8 +244,8 @@ def test_settings_whose_trials_have_no_epoch_in_common_are_named():
     assert "epochs: without adam, whose trials have no epoch in common." in left_out(page)
 
 
-def test_no_words_name_a_colour_that_is_another_in_the_dark():
-    assert "black" not in titles_reading(make_study_page(study(), title="t"))
+def test_no_words_name_a_colour_that_is_another_in_the_dark(page):
+    assert "black" not in titles_reading(page)
 
 
 def test_one_damaged_record_leaves_the_page_of_a_study(tmp_path):
@@ -416,9 +417,9 @@ def test_no_runs_no_finished_run_and_one_run_are_pages_too():
     assert "Q against the score" in left_out(one)
 
 
-def test_a_page_names_its_data_sets_apart_and_shares_rows_between_like_names():
+def test_a_page_names_its_data_sets_apart_and_shares_rows_between_like_names(page):
     found = {}
-    for one in items(make_study_page(study(), title="t"), ChartPanel):
+    for one in items(page, ChartPanel):
         rows = one.chart.data.values
         assert found.setdefault(get_dataset(one.chart), rows) == rows
     assert len(found) == 8

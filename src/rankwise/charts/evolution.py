@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 import altair as alt
 
@@ -62,6 +62,25 @@ class EpochLayerRow(TypedDict):
     rate: float | None
 
 
+class LayerRecord(Protocol):
+    """What is read of a layer's record."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def stable_rank(self) -> float | None: ...
+    @property
+    def condition(self) -> float | None: ...
+    @property
+    def quality(self) -> float | None: ...
+    @property
+    def rank(self) -> float | None: ...
+    @property
+    def rate(self) -> float | None: ...
+
+
 class LayerValues(NamedTuple):
     """A layer after an epoch, as records have it."""
 
@@ -74,12 +93,11 @@ class LayerValues(NamedTuple):
     rate: float | None = None
 
 
-def make_layer_rows(records: Iterable[Any]) -> list[EpochLayerRow]:
+def make_layer_rows(records: Iterable[LayerRecord]) -> list[EpochLayerRow]:
     """Return a row for every layer of every epoch.
 
     Args:
-        records: Whole epochs, layers in network order, with the attributes of `LayerValues`; what
-            `Run.layers()` gives.
+        records: Whole epochs, layers in network order, as `Run.layers()` gives them.
 
     Example:
         >>> make_layer_rows([LayerValues(1, "fc", rate=0.1)])[0]["depth"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypedDict
 
 import altair as alt
 
@@ -40,14 +40,34 @@ __all__ = [
     "make_time_rows",
 ]
 
-Records = Iterable[Any]  # with epoch, train, test, quality, and seconds with `trained` and PARTS
-
 PARTS = ("data", "step", "probe", "eval", "save")  # where an epoch's seconds go
 SETS = ("train", "test")
 SET_COLOURS = {"train": CATEGORIES[1], "test": CATEGORIES[0]}
 SHARES = ("accuracy", "top5")  # shown in percent
 TITLES = {**SCORES, "generator_loss": "generator's loss"}
 HUGE = 100  # losses that differ by more than this factor are drawn on a log scale
+
+
+class SecondsRecord(Protocol):
+    """What is read of an epoch's seconds, beside each of `PARTS`."""
+
+    @property
+    def trained(self) -> float: ...
+
+
+class EpochRecord(Protocol):
+    """What is read of an epoch's record."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def train(self) -> Mapping[str, float | None]: ...
+    @property
+    def test(self) -> Mapping[str, float | None]: ...
+    @property
+    def quality(self) -> float | None: ...
+    @property
+    def seconds(self) -> SecondsRecord: ...
 
 
 class ScoreRow(TypedDict):
@@ -76,7 +96,7 @@ class TimeRow(TypedDict):
     seconds: float
 
 
-def make_score_rows(records: Records) -> list[ScoreRow]:
+def make_score_rows(records: Iterable[EpochRecord]) -> list[ScoreRow]:
     """Return a row for every score of every epoch, on the training and on the test set.
 
     Args:
@@ -97,7 +117,7 @@ def make_score_rows(records: Records) -> list[ScoreRow]:
     ]
 
 
-def make_quality_rows(records: Records) -> list[QualityRow]:
+def make_quality_rows(records: Iterable[EpochRecord]) -> list[QualityRow]:
     """Return a row for Q after every epoch that has one.
 
     Args:
@@ -114,7 +134,7 @@ def make_quality_rows(records: Records) -> list[QualityRow]:
     ]
 
 
-def make_time_rows(records: Records) -> list[TimeRow]:
+def make_time_rows(records: Iterable[EpochRecord]) -> list[TimeRow]:
     """Return a row for every part of every epoch's time.
 
     Args:
