@@ -208,9 +208,10 @@ def draw_trajectories(rows: Rows, *, dataset: str = "layers") -> alt.LayerChart:
     )
     every = paths.mark_line(strokeWidth=1.5, strokeJoin="round", **FADED)
     selected = _selected_line(paths, "stable_rank", "condition")
-    ends = _path_ends(base, colour, "first") + _path_ends(base, colour, "last")
+    first, last = (_path_ends(base, colour, which) for which in ("first", "last"))
+    chart = every.encode(tooltip=_name_tooltip()) + selected + first + last
     description = f"Paths of {len(layers)} layers through stable rank and condition."
-    return finish_chart(every.encode(tooltip=_name_tooltip()) + selected + ends, rows, description)
+    return finish_chart(chart, rows, description)
 
 
 def _finite(value: float | None) -> float | None:

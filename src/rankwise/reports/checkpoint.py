@@ -217,7 +217,7 @@ def _draw_spectra(probe: Probe, random: Probe) -> Section:
     paragraphs = [SPECTRUM] if rows else [NO_SPECTRA]
     if len(rows) < sum(len(spectrum.values) for spectrum in spectra):
         paragraphs.append(THINNED)
-    return Section("Kept and noise", (Text(tuple(paragraphs)), *panels))
+    return Section("Singular values: kept and noise", (Text(tuple(paragraphs)), *panels))
 
 
 def _make_table(probe: Probe, random: Probe) -> Section:
