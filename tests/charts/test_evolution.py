@@ -83,10 +83,6 @@ def test_layers_stand_in_network_order_whatever_the_order_of_rows():
     assert found["domain"] == ["z", "a", "m"]
 
 
-def test_a_heat_map_can_be_drawn_of_rows_under_another_name():
-    assert get_dataset(draw_heat_map(rows(), "condition", dataset="checkpoints")) == "checkpoints"
-
-
 def test_epochs_without_any_value_keep_their_column():
     found = [*rows(1), *({**row, "epoch": 2, "quality": None} for row in rows(1))]
     text = picture(draw_heat_map(found, "quality"))

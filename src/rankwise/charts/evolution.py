@@ -123,15 +123,12 @@ def make_layer_rows(records: Iterable[LayerRecord]) -> list[EpochLayerRow]:
     return rows
 
 
-def draw_heat_map(
-    rows: Rows, metric: str, *, dataset: str = "layers", step: str = "epoch"
-) -> alt.LayerChart:
+def draw_heat_map(rows: Rows, metric: str, *, step: str = "epoch") -> alt.LayerChart:
     """Draw layers from the input down, epochs to the right, and a metric as colour.
 
     Args:
         rows: epoch, layer, depth and the metric. A cell without a value stays grey.
         metric: "quality", "stable_rank", "condition", "rate", ….
-        dataset: What a page calls the rows.
         step: What a column is, as in "checkpoint".
 
     Raises:
@@ -139,7 +136,7 @@ def draw_heat_map(
     """
     rows = list(rows)
     title, layers = get_metric_title(metric), list_layers(rows)
-    base = start_chart(dataset, height=min(max(14 * len(layers), 60), 480))
+    base = start_chart("layers", height=min(max(14 * len(layers), 60), 480))
     axis = alt.Axis(labelExpr=SHORT_LABEL, labelOverlap=True, ticks=False, domain=False)
     y = alt.Y("layer:N", title=None, scale=alt.Scale(domain=layers), axis=axis)
     # A layer of rank 1 has a q far above all others; a root scale still distinguishes those.
@@ -162,16 +159,15 @@ def draw_heat_map(
     return finish_chart(chart, rows, description)
 
 
-def draw_rates(rows: Rows, *, dataset: str = "layers") -> alt.LayerChart:
+def draw_rates(rows: Rows) -> alt.LayerChart:
     """Draw the learning rate of every layer from epoch to epoch, darker with depth.
 
     Args:
         rows: epoch, layer, depth and rate.
-        dataset: What a page calls the rows.
     """
     rows = list(rows)
     scale, layers, many = choose_scale(rows, "rate"), list_layers(rows), len(rows) > MANY
-    base = start_chart(dataset, height=260).encode(
+    base = start_chart("layers", height=260).encode(
         make_epoch_axis(),
         alt.Y("rate:Q", title=METRICS["rate"][0], scale=scale, axis=make_value_axis(scale)),
         _encode_depth(layers),
@@ -184,17 +180,16 @@ def draw_rates(rows: Rows, *, dataset: str = "layers") -> alt.LayerChart:
     return finish_chart(chart, rows, description)
 
 
-def draw_trajectories(rows: Rows, *, dataset: str = "layers") -> alt.LayerChart:
+def draw_trajectories(rows: Rows) -> alt.LayerChart:
     """Draw the path of every layer through stable rank s and condition κ, epoch by epoch.
 
     Args:
         rows: epoch, layer, depth, stable_rank and condition.
-        dataset: What a page calls the rows.
     """
     rows = list(rows)
     layers = list_layers(rows)
     base, colour, scale = (
-        start_chart(dataset, height=320),
+        start_chart("layers", height=320),
         _encode_depth(layers),
         alt.Scale(zero=True),
     )

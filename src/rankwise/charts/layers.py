@@ -75,15 +75,12 @@ class LayerRow(RandomMetrics):
     noise_fraction: float | None
 
 
-def draw_layers(
-    rows: Iterable[LayerRow], metric: str, *, dataset: str = "layers"
-) -> alt.LayerChart:
+def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
     """Draw one metric of every layer, in network order.
 
     Args:
         rows: The layers.
         metric: One of `LAYER_METRICS`.
-        dataset: What a page calls the rows.
 
     Raises:
         ArgumentError: If there is no such metric.
@@ -93,7 +90,7 @@ def draw_layers(
         'quality q of 0 layers, in network order.'
     """
     title, listed = get_metric_title(metric, LAYER_METRICS), list(rows)
-    chart = _draw_metric(start_chart(dataset, height=190), listed, metric)
+    chart = _draw_metric(start_chart("layers", height=190), listed, metric)
     return finish_chart(chart, listed, f"{title} of {_count(listed)}, in network order.")
 
 
@@ -113,16 +110,13 @@ def draw_all_metrics(rows: Iterable[LayerRow]) -> alt.VConcatChart:
     return finish_chart(stacked, listed, f"{titles} of {_count(listed)}, in network order.")
 
 
-def draw_diff(
-    before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str, *, dataset: str = "changes"
-) -> alt.LayerChart:
+def draw_diff(before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str) -> alt.LayerChart:
     """Draw a line from each layer's value before to its value after.
 
     Args:
         before: The layers that both sides have, as they were.
         after: The same layers, in the same order, as they are now.
         metric: One of `LAYER_METRICS`.
-        dataset: What a page calls the rows.
 
     Raises:
         ArgumentError: If there is no such metric.
@@ -135,7 +129,7 @@ def draw_diff(
     rows = [_pair(*sides) for sides in zip(before, after, strict=True)]
     description = f"{title} of {_count(rows)} before and after, in network order."
     return finish_chart(
-        _draw_changes(start_chart(dataset, height=200), rows, metric), rows, description
+        _draw_changes(start_chart("changes", height=200), rows, metric), rows, description
     )
 
 

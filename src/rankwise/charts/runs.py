@@ -147,15 +147,12 @@ def make_time_rows(records: Iterable[EpochRecord]) -> list[TimeRow]:
     ]
 
 
-def draw_progress(
-    rows: Iterable[ScoreRow], score: str, *, dataset: str = "epochs", across: str = "epoch"
-) -> alt.Chart:
+def draw_progress(rows: Iterable[ScoreRow], score: str, *, across: str = "epoch") -> alt.Chart:
     """Draw a loss or a score from epoch to epoch, on the training and on the test set.
 
     Args:
         rows: All scores; the others are not drawn.
         score: Which score: "loss", "accuracy", "perplexity", ….
-        dataset: What a page calls the rows.
         across: "epoch" or "seconds" of training.
 
     Raises:
@@ -170,7 +167,7 @@ def draw_progress(
     title, is_share = TITLES.get(score, score), score in SHARES
     scale = choose_score_scale(listed, score)
     chart = (
-        start_chart(dataset, height=240)
+        start_chart("epochs", height=240)
         .transform_filter(alt.FieldEqualPredicate(field="score", equal=score))
         .mark_line(point=alt.OverlayMarkDef(size=14))
         .encode(
@@ -203,17 +200,16 @@ def choose_score_scale(rows: Iterable[ScoreRow], score: str) -> alt.Scale:
     return alt.Scale(zero=score == "loss")
 
 
-def draw_quality(rows: Rows, *, dataset: str = "quality", step: str = "epoch") -> alt.Chart:
+def draw_quality(rows: Rows, *, step: str = "epoch") -> alt.Chart:
     """Draw network quality Q from epoch to epoch.
 
     Args:
         rows: epoch and quality.
-        dataset: What a page calls the rows.
         step: What is between two points, as in "checkpoint".
     """
     point = alt.OverlayMarkDef(size=18, color=CATEGORIES[0])
     chart = (
-        start_chart(dataset)
+        start_chart("quality")
         .mark_line(point=point, color=CATEGORIES[0])
         .encode(
             make_epoch_axis(step),
@@ -224,16 +220,15 @@ def draw_quality(rows: Rows, *, dataset: str = "quality", step: str = "epoch") -
     return finish_chart(chart, rows, f"Network quality Q by {step}.")
 
 
-def draw_time(rows: Iterable[TimeRow], *, dataset: str = "time") -> alt.Chart:
+def draw_time(rows: Iterable[TimeRow]) -> alt.Chart:
     """Draw where every epoch's seconds went: data, steps, probes, evaluation, saving.
 
     Args:
         rows: The parts of all epochs.
-        dataset: What a page calls the rows.
     """
     colours = alt.Scale(domain=list(PARTS), range=list(CATEGORIES[: len(PARTS)]))
     chart = (
-        start_chart(dataset)
+        start_chart("time")
         .mark_bar(aria=False)
         .encode(
             make_epoch_columns(),

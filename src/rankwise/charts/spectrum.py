@@ -80,20 +80,19 @@ def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dic
     ]
 
 
-def draw_spectrum(rows: Rows, side: str = "output", *, dataset: str = "spectra") -> alt.LayerChart:
+def draw_spectrum(rows: Rows, side: str = "output") -> alt.LayerChart:
     """Draw the spectrum of the selected layer, or of that of highest rank where none is selected.
 
     Args:
         rows: As `make_spectrum_rows` gives them.
         side: "output" or "input".
-        dataset: What a page calls the rows.
 
     Example:
         >>> draw_spectrum([]).to_dict()["description"]
         'Singular values of a layer, largest first: those kept, and those taken for noise.'
     """
     rows = list(rows)
-    chart = _draw_side(start_chart(dataset, height=260), rows, side)
+    chart = _draw_side(start_chart("spectra", height=260), rows, side)
     return finish_chart(chart, rows, DESCRIPTION)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from rankwise import _table
 from rankwise._table import Column, Style
 from rankwise.charts.style import Chart
+from rankwise.lab.scores import score_text
 
 __all__ = [
     "NO_VALUE",
@@ -23,6 +24,7 @@ __all__ = [
     "Update",
     "capitalize",
     "format_number_cell",
+    "format_score_cell",
     "make_columns",
 ]
 
@@ -104,6 +106,11 @@ def format_number_cell(
         return NO_VALUE
     share = None if most is None else min(max(value / most, 0.0), 1.0)
     return Cell(f"{value:{form}}", style, float(value), share)
+
+
+def format_score_cell(value: float | None, score: str) -> Cell:
+    """Return a score as people write it, or a dash."""
+    return NO_VALUE if value is None else Cell(score_text([value], score), value=value)
 
 
 def capitalize(text: str) -> str:

@@ -11,12 +11,12 @@ from rankwise.charts.axes import get_score_name
 from rankwise.lab.records import Hardware, Run
 from rankwise.lab.scores import score_text
 from rankwise.reports.page import (
-    NO_VALUE,
     Cell,
     Table,
     Text,
     capitalize,
     format_number_cell,
+    format_score_cell,
     make_columns,
 )
 from rankwise.study.table import Entry, StudyTable, Task, Trials
@@ -131,15 +131,11 @@ def _make_run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
         format_number_cell(run.config.seed, "d"),
         Cell(run.status, "dim" if run.status == "unfinished" else _STYLES.get(run.status, "")),
         format_number_cell(len(run.epochs), "d"),
-        _format_score(scores[-1] if scores else None, score),
-        _format_score(best, score),
+        format_score_cell(scores[-1] if scores else None, score),
+        format_score_cell(best, score),
         format_number_cell(run.quality, ".3f"),
         format_number_cell(run.trained / len(run.epochs) if run.trained else None, ".3g"),
     )
-
-
-def _format_score(value: float | None, score: str) -> Cell:
-    return NO_VALUE if value is None else Cell(score_text([value], score), value=value)
 
 
 def _format_counter(counter: Counter[str]) -> str:

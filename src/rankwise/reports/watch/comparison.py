@@ -12,7 +12,6 @@ from rankwise.charts.runs import draw_runs
 from rankwise.lab.records import EpochRecord, Run
 from rankwise.lab.scores import SCORES, is_falling, main_score, score_text
 from rankwise.reports.page import (
-    NO_VALUE,
     Cell,
     ChartPanel,
     Link,
@@ -21,6 +20,7 @@ from rankwise.reports.page import (
     Table,
     capitalize,
     format_number_cell,
+    format_score_cell,
     make_columns,
 )
 
@@ -176,16 +176,12 @@ def _make_cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tu
         Cell(label),
         Cell(name, link=f"/run/{quote(name, safe='')}"),
         Cell(f"{run.epoch} of {total}" if total else str(run.epoch), value=run.epoch),
-        _format_score(run.test.get(score), score),
-        _format_score(best, score),
+        format_score_cell(run.test.get(score), score),
+        format_score_cell(best, score),
         format_number_cell(run.quality, ".3f"),
         Cell(rates, value=high),
         Cell(" ".join(f"{name}={_format(options[name])}" for name in differing) or "nothing"),
     )
-
-
-def _format_score(value: float | None, score: str) -> Cell:
-    return NO_VALUE if value is None else Cell(score_text([value], score), value=value)
 
 
 def _format(value: object) -> str:
