@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from rankwise._table import Style
 from rankwise._text import format_count, sanitize
 from rankwise.charts.axes import get_score_name
-from rankwise.lab.records import Run
+from rankwise.lab.records import Hardware, Run
 from rankwise.lab.scores import score_text
-from rankwise.reports.page import Fact, Page, Section, Text, capitalize
+from rankwise.reports.page import (
+    Cell,
+    Fact,
+    Page,
+    Section,
+    Table,
+    Text,
+    capitalize,
+    format_number_cell,
+    format_score_cell,
+    make_columns,
+)
 from rankwise.reports.run_summary import format_time
 from rankwise.reports.study_charts import draw_study_charts
-from rankwise.reports.study_tables import (
-    LEGEND,
-    describe_origin,
-    list_lost,
-    make_runs_table,
-    make_score_tables,
-)
 from rankwise.study.results import StudyResults
 from rankwise.study.summary import describe_results
-from rankwise.study.table import StudyTable, Task, Trials, build_table, is_close
+from rankwise.study.table import Entry, StudyTable, Task, Trials, build_table, is_close
 
 __all__ = ["make_study_page"]
 
 _MOST_TASKS = 4
 _MOST_CORRELATIONS = 3
 _FEW = 5  # trials
+_LEGEND = (
+    "★ and green: the best mean of a column. ≈ and orange: within one standard deviation of it, "
+    "the larger of the two settings'. Mean ± standard deviation of the last epoch's score over the "
+    "trials that finished; their number in brackets. Options that a row does not name are the same "
+    "for its optimizer within a column, and may differ between columns."
+)
+_SYMBOLS = {"best": "★ ", "close": "≈ ", "": ""}
+_STYLES: dict[str, Style] = {"best": "best", "close": "close", "diverged": "bad"}
+_LONG = 12
 
 
 def make_study_page(
@@ -47,7 +62,7 @@ def make_study_page(
         ('There are no runs here.',)
     """
     table = _sanitize(build_table(runs) if study is None else study.table)
-    below = (LEGEND,) if study is None else (study.about, LEGEND, *describe_results(study))
+    below = (_LEGEND,) if study is None else (study.about, _LEGEND, *describe_results(study))
     sections, correlations = [_make_scores(table, notes, [text for text in below if text])], []
     places = dict.fromkeys((task.network, task.data) for task in table.tasks)
     for number, (network, data) in enumerate(places):
@@ -57,7 +72,7 @@ def make_study_page(
     summary = _summarize(table)
     summary[-1:-1] = correlations[:_MOST_CORRELATIONS]
     if runs:
-        sections.append(Section("Runs", (make_runs_table(table), *describe_origin(runs))))
+        sections.append(Section("Runs", (_make_runs_table(table), *_describe_origin(runs))))
     return Page(
         title=title,
         summary=tuple(summary),
@@ -103,7 +118,7 @@ def _make_scores(table: StudyTable, notes: Sequence[str], below: Sequence[str]) 
     items = (Text(tuple(warnings), style="warning"),) if warnings else ()
     if not any(entry.trials.values for entry in table.entries.values()):
         return Section("Scores", items)
-    return Section("Scores", (*items, *make_score_tables(table), Text(tuple(below))))
+    return Section("Scores", (*items, *_make_score_tables(table), Text(tuple(below))))
 
 
 def _list_facts(table: StudyTable) -> tuple[Fact, ...]:
@@ -112,7 +127,7 @@ def _list_facts(table: StudyTable) -> tuple[Fact, ...]:
     finished = sum(len(trials.values) for trials in settings)
     sizes = sorted({len(trials.values) for trials in settings})
     span = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
-    lost = ", ".join(list_lost(settings)) or "all of them"
+    lost = ", ".join(_list_lost(settings)) or "all of them"
     return (
         Fact("Runs finished", f"{finished} of {len(runs)}", lost),
         Fact("Settings", str(len(table.settings))),
@@ -129,7 +144,7 @@ def _summarize(table: StudyTable) -> list[str]:
         return ["There are no runs here."]
     finished = sum(len(trials.values) for trials in settings)
     runs = format_count(sum(len(trials.runs) for trials in settings), "run")
-    counts, lost = f"{finished} of {runs} finished with a score", list_lost(settings)
+    counts, lost = f"{finished} of {runs} finished with a score", _list_lost(settings)
     counts += f", {', '.join(lost)} and not counted" if lost else ""
     if not finished:
         return [f"No run has finished with a score yet: {counts}."]
@@ -177,3 +192,126 @@ def _describe_lead(scored: Sequence[Trials]) -> str:
     if best.spread is None:
         return f"{ahead}; it has one trial, so this may be chance"
     return f"{ahead}, more than one standard deviation"
+
+
+def _list_lost(settings: Sequence[Trials]) -> list[str]:
+    """How many runs are not part of the means, by the reason."""
+    counts = {
+        "diverged": sum(trials.diverged for trials in settings),
+        "without a score": sum(trials.unscored for trials in settings),
+        "unfinished": sum(trials.unfinished for trials in settings),
+    }
+    return [f"{number} {reason}" for reason, number in counts.items() if number]
+
+
+def _make_score_tables(table: StudyTable) -> list[Table]:
+    """Settings by tasks, a table for each kind of score."""
+    return [
+        _make_score_table(table, score)
+        for score in dict.fromkeys(task.score for task in table.tasks)
+    ]
+
+
+def _make_runs_table(table: StudyTable) -> Table:
+    """Every run, finished or not."""
+    task_title = ["task"] if len(table.tasks) > 1 else []
+    titles = ("setting", *task_title, "seed", "status", "epochs")
+    titles += ("test score", "best epoch", "Q", "s/epoch")
+    rows = tuple(
+        (Cell(setting), *(Cell(task.label) for _ in task_title), *_make_run_cells(run, entry))
+        for task in table.tasks
+        for setting in table.settings
+        if (entry := table.entries.get((setting, task)))
+        for run in sorted(entry.trials.runs, key=lambda run: run.config.seed)
+    )
+    return Table(
+        make_columns(titles, left=("task", "status")),
+        rows,
+        f"All {format_count(len(rows), 'run')}",
+        has_filter=len(rows) > _LONG,
+        hints={
+            "test score": "After the last epoch.",
+            "best epoch": "The best test score of any epoch. It is selected on the test set, so it "
+            "is optimistic.",
+            "s/epoch": "Seconds of training per epoch, without tests and saving.",
+        },
+    )
+
+
+def _describe_origin(runs: Iterable[Run]) -> Iterator[Text]:
+    """Hardware, commits and versions of the runs, and whether their times are comparable."""
+    sessions = [session for run in runs for session in run.sessions()]
+    if not sessions:
+        return
+    hardware = Counter(_describe_machine(session.hardware) for session in sessions)
+    commits = Counter((session.commit or "unknown")[:10] for session in sessions)
+    versions = Counter(
+        ", ".join(f"{name} {version}" for name, version in session.versions.items()) or "unknown"
+        for session in sessions
+    )
+    counters = {"Hardware": hardware, "Commit": commits, "Versions": versions}
+    lines = [f"{title}: {_format_counter(counter)}." for title, counter in counters.items()]
+    if any((session.commit or "").endswith("+") for session in sessions):
+        lines.append("Some runs were started from code with changes that were not committed.")
+    if len(hardware) > 1:
+        lines.append("Times on different hardware are not comparable.")
+    yield Text(tuple(lines), collapsed_under="Where and with what they ran")
+
+
+def _make_score_table(table: StudyTable, score: str) -> Table:
+    tasks = [task for task in table.tasks if task.score == score]
+    settings = [s for s in table.settings if any((s, task) in table.entries for task in tasks)]
+    lower = any(table.column(task)[0].trials.lower_is_better for task in tasks)
+    return Table(
+        make_columns(("setting", *(task.label for task in tasks))),
+        tuple((Cell(s), *(_make_score_cell(table, s, task) for task in tasks)) for s in settings),
+        f"{capitalize(get_score_name(score))}, {'lower' if lower else 'higher'} is better",
+        has_filter=len(settings) > _LONG,
+    )
+
+
+def _make_score_cell(table: StudyTable, setting: str, task: Task) -> Cell:
+    entry = table.entries.get((setting, task))
+    if entry is None:
+        return Cell("", "dim")
+    trials, lost = entry.trials, _list_lost([entry.trials])
+    if not trials.values:
+        return Cell(", ".join(lost) or "–", "bad" if trials.diverged or trials.unscored else "dim")
+    counts = ", ".join([str(len(trials.values)), *lost])
+    text = f"{_SYMBOLS[entry.mark]}{score_text(trials.values, task.score)} ({counts})"
+    return Cell(text, _STYLES.get(entry.mark, ""), trials.mean)
+
+
+def _make_run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
+    score = entry.trials.score
+    scores = [record.test.get(score) for record in run.epochs]
+    known = [value for value in scores if value is not None]
+    best = (min if entry.trials.lower_is_better else max)(known, default=None)
+    return (
+        format_number_cell(run.config.seed, "d"),
+        Cell(run.status, "dim" if run.status == "unfinished" else _STYLES.get(run.status, "")),
+        format_number_cell(len(run.epochs), "d"),
+        format_score_cell(scores[-1] if scores else None, score),
+        format_score_cell(best, score),
+        format_number_cell(run.quality, ".3f"),
+        format_number_cell(run.trained / len(run.epochs) if run.trained else None, ".3g"),
+    )
+
+
+def _format_counter(counter: Counter[str]) -> str:
+    if len(counter) == 1:
+        return next(iter(counter))
+    return "; ".join(f"{text} ({format_count(n, 'start')})" for text, n in counter.most_common())
+
+
+def _describe_machine(hardware: Hardware) -> str:
+    if hardware == Hardware():
+        return "unknown"
+    return ", ".join(
+        (
+            hardware.cpu or "an unknown processor",
+            f"{hardware.cores or '?'} cores",
+            f"{hardware.threads or '?'} threads used",
+            *hardware.accelerators,
+        )
+    )
