@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import rankwise.charts  # noqa: F401 - says which extra is missing
+
 if TYPE_CHECKING:
     from rankwise.reports.report import write_report
 
