@@ -241,7 +241,7 @@ def ranking(found: dict[str, Any]) -> str:
         if families:
             head = f"SROCC with {text} [95 %], p adjusted by Holm:"
             parts += [head, _scores(families, kind, found["scores"])]
-    parts += [f"{family['name']}: {family['words']}" for family in found["families"]]
+    parts += [f"{family['name']}: {family['description']}" for family in found["families"]]
     return "\n\n".join(parts)
 
 

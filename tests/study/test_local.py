@@ -48,7 +48,10 @@ def test_all_runs_are_trained_and_each_is_told_of(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("rankwise.study.local.count_cores", lambda: 2)
     runs = [tiny(tmp_path, seed=seed) for seed in range(4)]
-    events = list(LocalRunner(jobs=2).train(runs))
+    events, workers = [], set()
+    for event in LocalRunner(jobs=2).train(runs):
+        events.append(event)
+        workers.update(multiprocessing.active_children())
     names = {config.name for config in runs}
     for kind in (RunStarted, RunEnded):
         assert {event.name for event in events if isinstance(event, kind)} == names
@@ -63,10 +66,12 @@ def test_all_runs_are_trained_and_each_is_told_of(tmp_path, monkeypatch):
     assert {run.sessions()[0].hardware.threads for run in load_runs(tmp_path)} == {1}
     assert "OMP_NUM_THREADS" not in os.environ
     assert multiprocessing.active_children() == []
+    # They end by themselves: by a signal it would be -15, and their libraries would leak.
+    assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 def test_a_killed_worker_is_replaced_and_its_run_ends_with_the_same_bits(tmp_path):
-    killed, whole = (tiny(tmp_path / out, epochs=30) for out in ("killed", "whole"))
+    killed, whole = (tiny(tmp_path / out, epochs=12) for out in ("killed", "whole"))
     with closing(LocalRunner(jobs=1).train([killed, whole])) as runner:
         assert next(runner) == RunStarted(killed.name, "process 1", 1)
         wait_for(lambda: any(folder(killed).glob("state-*.json")))
@@ -100,24 +105,30 @@ def test_a_run_whose_workers_are_always_lost_is_given_up_and_the_others_go_on(tm
     assert found[4].name == other.name
 
 
-def test_runs_that_raise_fail_at_once_with_their_reason(tmp_path):
+def test_runs_that_raise_fail_at_once_and_warnings_are_repeated(tmp_path):
     lost = tiny(tmp_path, data="cifar10", data_root=str(tmp_path / "none"))
     wrong = Config(**{**TINY, "optimizer": "sgd", "lr": -1.0, "out": str(tmp_path)})
     good = tiny(tmp_path, seed=1, lr=1e20)
-    ends = [
-        event
-        for event in LocalRunner(jobs=1).train([lost, wrong, good])
-        if not isinstance(event, RunStarted)
-    ]
+    damaged = trained(tmp_path, optimizer="sgd", epochs=2)
+    (damaged.folder / "outcome.json").unlink()
+    max(damaged.folder.glob("state-*.pt")).write_bytes(b"nothing")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        events = list(LocalRunner(jobs=1).train([lost, wrong, good, damaged.config]))
+    ends = [event for event in events if not isinstance(event, RunStarted)]
     assert [(event.name, type(event)) for event in ends] == [
         (lost.name, RunFailed),
         (wrong.name, RunFailed),
         (good.name, RunEnded),
+        (damaged.config.name, RunEnded),
     ]
     assert "cifar10" in ends[0].error
     assert "Expected lr to be above 0" in ends[1].error
     assert [event.attempts for event in ends[:2]] == [1, 1]
-    assert ends[2].status == "diverged"
+    assert [event.status for event in ends[2:]] == ["diverged", "finished"]
+    texts = [str(warning.message) for warning in caught]
+    name = damaged.config.name
+    assert any(text.startswith(f"{name}: ") and "is broken" in text for text in texts)
 
 
 def test_a_bug_in_a_run_fails_it_and_says_where(monkeypatch, tmp_path):
@@ -127,17 +138,6 @@ def test_a_bug_in_a_run_fails_it_and_says_where(monkeypatch, tmp_path):
     monkeypatch.setattr(local, "train", broken)
     answer = local._train_run(tiny(tmp_path), None)
     assert answer.error.startswith("ZeroDivisionError: by nothing (test_local.py, line ")
-
-
-def test_what_a_run_warns_of_is_repeated_with_its_name(tmp_path):
-    run = trained(tmp_path, optimizer="sgd", epochs=2)
-    (run.folder / "outcome.json").unlink()
-    max(run.folder.glob("state-*.pt")).write_bytes(b"nothing")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        list(LocalRunner(jobs=1).train([run.config]))
-    texts = [str(warning.message) for warning in caught]
-    assert any(text.startswith(f"{run.folder.name}: ") and "is broken" in text for text in texts)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
@@ -162,21 +162,14 @@ def test_a_study_that_is_stopped_saves_its_runs_and_goes_on(tmp_path, number):
     state = load_state(run)
     assert state["epoch"] < 400
     assert (state["epoch"], state["batch"]) > (0, 0)
-    # Where it was stopped is where it goes on.
+    if number == signal.SIGINT:
+        return  # what follows does not depend on the signal
+    # It continues where it was stopped.
     with closing(LocalRunner(jobs=1).train([resolve(study.points[0].config)])) as runner:
         next(runner)
         wait_for(lambda: len(load_run(run).sessions()) == 2)
     assert load_run(run).sessions()[1].epoch == state["epoch"]
     assert multiprocessing.active_children() == []
-
-
-def test_a_worker_with_nothing_left_to_do_ends_by_itself(tmp_path):
-    runner = LocalRunner(jobs=1).train([tiny(tmp_path)])
-    next(runner)
-    worker = child()
-    assert [type(event) for event in runner] == [RunEnded]
-    # By a signal it would be -15, and what its libraries hold would be warned of as leaked.
-    assert worker.exitcode == 0
 
 
 def test_a_supervisor_that_is_killed_leaves_no_worker_behind(tmp_path):

@@ -154,7 +154,7 @@ def test_the_verdict_does_not_call_chance_a_ranking(ranked):
     overall, of_family = describe_ranking(ranked(members, resamples=200))
     assert "Q does not rank these networks" in of_family
     assert overall.startswith(
-        "In 1 family, Q ranks the networks by accuracy in 0 and backwards in 0"
+        "Q ranks the networks by accuracy in 0 of 1 family, and backwards in 0"
     )
 
 
