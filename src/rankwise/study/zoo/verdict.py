@@ -43,8 +43,8 @@ def _summarize(ranking: Ranking) -> str:
     verdicts = [_judge(family.of("quality")) for family in ranking.families]
     families = "1 family" if len(verdicts) == 1 else f"{len(verdicts)} families"
     return (
-        f"Q ranks the networks by accuracy in {verdicts.count(_RANKS)} of {families}, and backwards "
-        f"in {verdicts.count(_RANKS_BACKWARDS)}. After Holm's adjustment, "
+        f"Q ranks the networks by accuracy in {verdicts.count(_RANKS)} of {families}, and "
+        f"backwards in {verdicts.count(_RANKS_BACKWARDS)}. After Holm's adjustment, "
         f"{count_significant(ranking)} of {format_count(ranking.tests, 'test')} are significant."
     )
 
