@@ -6,6 +6,8 @@
 Version 1 had no version number, and a run's name was a hash of all its options. Its options `gain`
 and `strategy` and the rule "released" are gone: exported runs that used `gain = "relative"` or that
 rule are dropped; such a run in a folder is left as it is. What is up to date is not touched.
+Runs in a folder that had not ended can be read, but not continued: their saved states have another
+form.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rankwise.errors import ConfigError
-from rankwise.lab.line_search import SLS, armijo
+from rankwise.lab.line_search import SLS, search_step
 
 DECAY = 0.1
 
@@ -190,8 +190,8 @@ def test_a_loss_of_float32_is_compared_without_the_penaltys_rounding():
 
 
 @pytest.mark.parametrize(("change", "found"), [(lambda s: -s, 2.0), (lambda s: math.nan, None)])
-def test_armijo_takes_the_first_step_or_none(change, found):
-    assert armijo(change, steepness=1.0, first=2.0) == found
+def test_search_step_takes_the_first_step_or_none(change, found):
+    assert search_step(change, steepness=1.0, first=2.0) == found
 
 
 def test_what_sls_can_not_do_is_refused_in_a_sentence():

@@ -10,7 +10,7 @@ from rankwise.lab import load_run
 from rankwise.lab.run_folder import load_state
 from tests.lab.processes import SMALL, Child, contents, finish, only_run, wait_for
 
-KILLS = 20
+KILLS = 12
 
 
 def is_over(folder):

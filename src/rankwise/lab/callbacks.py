@@ -1,4 +1,4 @@
-"""What is told how a run goes: callbacks, and the loggers of other tools behind one of them."""
+"""Callbacks during a run, and the loggers of other tools."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["LOGGERS", "Callback", "Loggers"]
 
 
 class Callback:
-    """Is told how a run goes; override what you need. Only the first process calls it."""
+    """Called as a run proceeds, by the first process only; override the methods you need."""
 
     def on_message(self, text: str) -> None:
         """Take a sentence for the user."""

@@ -1,4 +1,4 @@
-"""SLS: SGD whose step is found by a line search on the batch's own loss (Vaswani et al., 2019)."""
+"""SLS: SGD with a line search for the step on the batch's own loss (Vaswani et al., 2019)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from rankwise.errors import ConfigError
 
-__all__ = ["SLS", "armijo"]
+__all__ = ["SLS", "search_step"]
 
 _C = 0.1  # how much of the decrease that the gradient promises a step must keep
 _SHRINK = 0.9  # β_b: what a refused step is multiplied by
@@ -21,8 +21,10 @@ _TRIES = 100
 _SMALLEST = 1e-6  # the step where no try was good enough
 
 
-def armijo(change: Callable[[float], float], *, steepness: float, first: float) -> float | None:
-    """The first of η, 0.9η, 0.81η, … that lowers the objective enough.
+def search_step(
+    change: Callable[[float], float], *, steepness: float, first: float
+) -> float | None:
+    """Return the first of η, 0.9η, 0.81η, … that lowers the objective enough.
 
     Args:
         change: f(w − ηd) − f(w) for a step η.
@@ -33,7 +35,7 @@ def armijo(change: Callable[[float], float], *, steepness: float, first: float) 
         A step with f(w − ηd) ≤ f(w) − c·η·‖d‖², or None if no step of a hundred had it.
 
     Example:
-        >>> armijo(lambda step: -step + step**2, steepness=1.0, first=0.95)  # f(w) = w² at ½
+        >>> search_step(lambda step: -step + step**2, steepness=1.0, first=0.95)  # f(w) = w² at ½
         0.855
     """
     step = first
@@ -87,7 +89,7 @@ class SLS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
-        """Takes one step.
+        """Take one step.
 
         Args:
             closure: Zeroes the gradients, computes the loss and backpropagates; where gradients are
@@ -119,7 +121,7 @@ class SLS(Optimizer):
         start: float,
         steepness: float,
     ) -> None:
-        """Leaves the weights at the end of the step that was found."""
+        """Search for a step, and leave the weights at its end."""
         group = self.param_groups[0]
         decay, along = group["weight_decay"], _dot(params, directions)
         before = [param.clone() for param in params]
@@ -131,10 +133,10 @@ class SLS(Optimizer):
             return self._value(closure()) - start + penalty
 
         first = min(group["step_size"] * group["growth"], float(group["lr"]))
-        found = armijo(change, steepness=steepness, first=first)
-        if found is None and not math.isfinite(change(_SMALLEST)):
+        step = search_step(change, steepness=steepness, first=first)
+        if step is None and not math.isfinite(change(_SMALLEST)):
             _move(params, before, directions, 0.0)
-        group["step_size"] = _SMALLEST if found is None else found
+        group["step_size"] = _SMALLEST if step is None else step
 
     def _value(self, loss: Tensor) -> float:
         detached = loss.detach()

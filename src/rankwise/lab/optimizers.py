@@ -144,8 +144,27 @@ def _rmsgd(network: nn.Module, given: _Options) -> Optimizer:
     )
 
 
-def _sgd(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.SGD(_all_params(network), momentum=given.momentum, **given.common)
+def _from_torch(name: str, *options: str) -> Callable[[nn.Module, _Options], Optimizer]:
+    """Return the builder of an optimizer of torch's, with the named options beside the common."""
+
+    def build(network: nn.Module, given: _Options) -> Optimizer:
+        chosen = {option: getattr(given, option) for option in options}
+        return getattr(torch.optim, name)(_all_params(network), **chosen, **given.common)
+
+    return build
+
+
+def _from_library(
+    name: str, *options: str, **fixed: object
+) -> Callable[[nn.Module, _Options], Optimizer]:
+    """Return the builder of an optimizer of pytorch_optimizer's."""
+
+    def build(network: nn.Module, given: _Options) -> Optimizer:
+        chosen = {option: getattr(given, option) for option in options}
+        kind = getattr(_import_library(), name)
+        return kind(_all_params(network), **chosen, **fixed, **given.common)
+
+    return build
 
 
 def _sgd_nesterov(network: nn.Module, given: _Options) -> Optimizer:
@@ -154,56 +173,6 @@ def _sgd_nesterov(network: nn.Module, given: _Options) -> Optimizer:
     return torch.optim.SGD(
         _all_params(network), momentum=given.momentum, nesterov=True, **given.common
     )
-
-
-def _sgdp(network: nn.Module, given: _Options) -> Optimizer:
-    # Asked for coupled decay, the library's SGDP and AdamP 4.1.0 silently have none.
-    return _import_library().SGDP(
-        _all_params(network), momentum=given.momentum, weight_decouple=True, **given.common
-    )
-
-
-def _adam(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.Adam(_all_params(network), betas=given.betas, **given.common)
-
-
-def _adamw(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.AdamW(_all_params(network), betas=given.betas, **given.common)
-
-
-def _adamp(network: nn.Module, given: _Options) -> Optimizer:
-    return _import_library().AdamP(
-        _all_params(network), betas=given.betas, weight_decouple=True, **given.common
-    )
-
-
-def _adabelief(network: nn.Module, given: _Options) -> Optimizer:
-    # ε as in the AdaBelief paper's Algorithm 2; the library's is 1e-16.
-    return _import_library().AdaBelief(
-        _all_params(network), betas=given.betas, eps=1e-8, weight_decouple=False, **given.common
-    )
-
-
-def _adabound(network: nn.Module, given: _Options) -> Optimizer:
-    return _import_library().AdaBound(
-        _all_params(network), betas=given.betas, weight_decouple=False, **given.common
-    )
-
-
-def _adagrad(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.Adagrad(_all_params(network), **given.common)
-
-
-def _rmsprop(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.RMSprop(_all_params(network), **given.common)
-
-
-def _radam(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.RAdam(_all_params(network), betas=given.betas, **given.common)
-
-
-def _nadam(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.NAdam(_all_params(network), betas=given.betas, **given.common)
 
 
 def _sam(network: nn.Module, given: _Options) -> Optimizer:
@@ -292,20 +261,22 @@ def _layered_adamw(network: nn.Module, given: _Options) -> Optimizer:
 
 _BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
     "rmsgd": _rmsgd,
-    "sgd": _sgd,
+    "sgd": _from_torch("SGD", "momentum"),
     "sgd-nesterov": _sgd_nesterov,
-    "sgdp": _sgdp,
-    "adam": _adam,
-    "adamw": _adamw,
-    "adamp": _adamp,
-    "adabelief": _adabelief,
-    "adabound": _adabound,
-    "adagrad": _adagrad,
-    "rmsprop": _rmsprop,
-    "radam": _radam,
+    # Asked for coupled decay, SGDP and AdamP 4.1.0 silently have none.
+    "sgdp": _from_library("SGDP", "momentum", weight_decouple=True),
+    "adam": _from_torch("Adam", "betas"),
+    "adamw": _from_torch("AdamW", "betas"),
+    "adamp": _from_library("AdamP", "betas", weight_decouple=True),
+    # ε as in the AdaBelief paper's Algorithm 2; the library's is 1e-16.
+    "adabelief": _from_library("AdaBelief", "betas", eps=1e-8, weight_decouple=False),
+    "adabound": _from_library("AdaBound", "betas", weight_decouple=False),
+    "adagrad": _from_torch("Adagrad"),
+    "rmsprop": _from_torch("RMSprop"),
+    "radam": _from_torch("RAdam", "betas"),
     "sam": _sam,
     "sls": _sls,
-    "nadam": _nadam,
+    "nadam": _from_torch("NAdam", "betas"),
     "muon": _muon,
     "stable-rank-sgd": _layered_sgd,
     "stable-rank-adamw": _layered_adamw,

@@ -74,7 +74,7 @@ def train_trials(config: Config, trials: int, *, callback: Callback | None = Non
     Args:
         config: The options; what is None takes the paper's value.
         trials: How many runs.
-        callback: Is told how they go.
+        callback: Called as they proceed.
 
     Example:
         >>> from rankwise.lab import Config, train_trials
@@ -101,7 +101,7 @@ def train(config: Config, *, fabric: Fabric | None = None, callback: Callback | 
     Args:
         config: The options; what is None takes the paper's value.
         fabric: Where to train, if it has been launched already.
-        callback: Is told how the run goes.
+        callback: Called as the run proceeds.
 
     Returns:
         The run, finished or diverged.

@@ -173,10 +173,10 @@ class GanTask:
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Return the critic's mean loss, and the generator's where it had a turn."""
-        found = {"loss": sums["loss"] / sums["count"]}
+        scores = {"loss": sums["loss"] / sums["count"]}
         if sums.get("generator_count"):
-            found["generator_loss"] = sums["generator_loss"] / sums["generator_count"]
-        return found
+            scores["generator_loss"] = sums["generator_loss"] / sums["generator_count"]
+        return scores
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:

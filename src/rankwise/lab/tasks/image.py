@@ -147,13 +147,13 @@ class ImageTask:
     ) -> dict[str, float]:
         keys = max((share[0] for share in shares), key=len)  # a process may have had no image
         sums = {k: sum(float(share[0][k]) for share in shares if k in share[0]) for k in keys}
-        found = self.scores(sums)
+        scores = self.scores(sums)
         if self._has_curve:
             pairs = [pair for share in shares for pair in share[1]]
             logits, targets = (torch.cat(column) for column in zip(*pairs, strict=True))
             values = logits if self.images.multilabel else logits[:, 1] - logits[:, 0]
-            found["auc"] = compute_auc(values, targets)
-        return found
+            scores["auc"] = compute_auc(values, targets)
+        return scores
 
     @property
     def _has_curve(self) -> bool:
