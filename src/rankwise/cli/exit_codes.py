@@ -13,7 +13,7 @@ from rankwise._text import sanitize
 from rankwise.errors import RankwiseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 __all__ = ["BELOW_THRESHOLD", "FAILED", "INTERRUPTED", "CommandGroup", "run_command"]
 
@@ -32,26 +32,17 @@ class CommandGroup(TyperGroup):
         """Show the help if no command is given."""
         return super().parse_args(ctx, args or ["--help"])
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+    def main(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
         """Run a command; exit with its code in standalone mode, else return it."""
+        is_standalone = options.pop("standalone_mode", True)
 
         def run() -> Any:  # noqa: ANN401
-            return TyperGroup.main(
-                self, args, prog_name, complete_var, False, windows_expand_args, **extra
-            )
+            return TyperGroup.main(self, *args, **{**options, "standalone_mode": False})
 
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # escape what its encoding lacks
                 stream.reconfigure(errors="backslashreplace")
-        if not standalone_mode:
+        if not is_standalone:
             return run()
         sys.exit(run_command(run))
 
