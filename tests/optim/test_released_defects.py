@@ -222,7 +222,7 @@ def test_nan_and_inf():
         epochs(ours, 3)
         before, own = released.lr_vector[0], ours.rates()
         weight.data[0, 0, 0, 0] = bad
-        if np.isnan(bad):  # the rank of an epoch ago, without a word
+        if np.isnan(bad):  # the rank of an epoch ago, without a warning
             epochs(released, 1)
             assert released.lr_vector[0] == pytest.approx(0.8 * before)
         else:

@@ -1,4 +1,4 @@
-"""Runs on a real Ray of this machine: as good as in this process, whoever is killed."""
+"""Runs on a real Ray cluster: the same results as in this process, also if a worker is killed."""
 
 import os
 import signal

@@ -22,7 +22,7 @@ WHAT = Augmentation(padding=2, flip=True, cutout=4)
 
 
 def _set(train: int = 50, test: int = 11) -> ImageDataset:
-    """Every image has its own target, so that images can be told apart."""
+    """Every image has its own target, which identifies it."""
 
     def split(count: int) -> MemorySplit:
         images = torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8)

@@ -53,7 +53,7 @@ def test_a_step_on_one_process_is_a_step_of_the_layer():
     assert team.has_stepped(announcements)
 
 
-def test_whoever_has_no_weight_follows_those_that_have():
+def test_processes_without_a_weight_follow_those_that_have_one():
     assert teams_of(announce(), announce(weight()), announce(weight())) == [([1, 2], [0], 1)]
     assert teams_of(announce(), announce()) == [([], [0, 1], None)]
 
