@@ -141,7 +141,7 @@ def test_several_labels_an_image_stay_together():
     assert all(batch.targets.shape == (12, 7) for batch in _training(images))
 
 
-def test_moving_a_set_to_a_device_moves_the_splits_in_memory_only():
+def test_moving_a_dataset_to_a_device_moves_the_splits_in_memory_only():
     images = _set()
     files = FileSplit(images.test.inputs.__getitem__, images.test.targets)
     moved = batches.move_to_device(replace(images, test=files), torch.device("meta"))
@@ -191,10 +191,10 @@ def evaluate(images: ImageDataset, **options: Any) -> list[Batch]:
 
 
 def test_an_epoch_of_files_has_every_image_at_most_once(images: ImageDataset) -> None:
-    found = train(images)
-    assert [batch.inputs.shape for batch in found] == [(4, 3, 8, 8)] * 5
-    assert all(batch.inputs.dtype == torch.float32 for batch in found)
-    assert len(set(torch.cat([batch.targets for batch in found]).tolist())) == 20
+    epoch_batches = train(images)
+    assert [batch.inputs.shape for batch in epoch_batches] == [(4, 3, 8, 8)] * 5
+    assert all(batch.inputs.dtype == torch.float32 for batch in epoch_batches)
+    assert len(set(torch.cat([batch.targets for batch in epoch_batches]).tolist())) == 20
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -241,8 +241,8 @@ def test_a_crop_belongs_to_the_image_and_the_epoch_whatever_the_batch_size(
     only_crops = Augmentation(random_resize=True)
 
     def by_image(batch_size: int, epoch: int) -> dict[int, Tensor]:
-        found = train(images, only_crops, batch_size=batch_size, epoch=epoch)
-        return {int(t): x for batch in found for x, t in zip(*batch, strict=True)}
+        epoch_batches = train(images, only_crops, batch_size=batch_size, epoch=epoch)
+        return {int(t): x for batch in epoch_batches for x, t in zip(*batch, strict=True)}
 
     first, second, later = by_image(4, 0), by_image(11, 0), by_image(11, 1)
     assert all(torch.equal(first[image], second[image]) for image in first)
@@ -278,9 +278,9 @@ def test_files_give_the_same_batches_as_memory(tmp_path: Path, augmentation: Aug
 
 
 def test_a_batch_larger_than_the_set_is_the_set(images: ImageDataset) -> None:
-    found = train(images, batch_size=100)
-    assert len(found) == 1
-    assert sorted(found[0].targets.tolist()) == list(range(COUNT))
+    epoch_batches = train(images, batch_size=100)
+    assert len(epoch_batches) == 1
+    assert sorted(epoch_batches[0].targets.tolist()) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 30])
@@ -309,7 +309,7 @@ def test_the_other_generators_are_left_alone(images: ImageDataset) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_broken_picture_is_a_sentence_that_names_it(
+def test_a_broken_image_is_an_error_that_names_it(
     files: FileList, images: ImageDataset, workers: int
 ) -> None:
     files[7].write_bytes(b"broken")
@@ -322,6 +322,8 @@ def _killed(index: int) -> Tensor:
     return torch.zeros(3, 8, 8, dtype=torch.uint8)
 
 
+# torch leaves the pipes of a killed worker to the garbage collector, which may warn in any test.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_worker_that_dies_is_a_run_error(images: ImageDataset) -> None:
     dying = image_set(FileSplit(_killed, torch.arange(COUNT)))
     with pytest.raises(RunError, match="workers that read images died"):

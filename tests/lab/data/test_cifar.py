@@ -57,12 +57,12 @@ def test_the_binary_version_gives_back_what_was_written(tmp_path, form, home):
     else:
         path = tmp_path / home / f"cifar-10-binary.{form}"
         _archive(path, _inside(files), "w:gz" if form == "tar.gz" else "w")
-    found = cifar.load_cifar10(tmp_path)
-    assert torch.equal(found.train.inputs, images)
-    assert torch.equal(found.train.targets, targets)
-    assert len(found.test) == 3
-    assert found.classes == tuple(NAMES10)
-    assert found.shape == (3, 32, 32)
+    dataset = cifar.load_cifar10(tmp_path)
+    assert torch.equal(dataset.train.inputs, images)
+    assert torch.equal(dataset.train.targets, targets)
+    assert len(dataset.test) == 3
+    assert dataset.classes == tuple(NAMES10)
+    assert dataset.shape == (3, 32, 32)
 
 
 @pytest.mark.parametrize("form", ["folder", "tar.gz"])
@@ -75,10 +75,10 @@ def test_cifar100_takes_the_fine_label(tmp_path, form):
         _folder(tmp_path / "cifar-100-binary", files)
     else:
         _archive(tmp_path / "cifar-100-binary.tar.gz", _inside(files, "cifar-100-binary"))
-    found = cifar.load_cifar100(tmp_path)
-    assert torch.equal(found.train.targets, fine)
-    assert torch.equal(found.train.inputs, images)
-    assert found.classes == tuple(names)
+    dataset = cifar.load_cifar100(tmp_path)
+    assert torch.equal(dataset.train.targets, fine)
+    assert torch.equal(dataset.train.inputs, images)
+    assert dataset.classes == tuple(names)
 
 
 def test_without_its_list_of_names_the_classes_are_numbered(tmp_path):
@@ -202,13 +202,16 @@ def test_the_real_images_are_read_from_parquet(name, classes, monkeypatch):
     # The training shard takes seconds; the test shard has the same layout.
     test = sorted((SHARED / name).glob("test*.parquet"))
     monkeypatch.setattr(cifar, "_list_shards", lambda folder, split: test)
-    found = {"cifar10": cifar.load_cifar10, "cifar100": cifar.load_cifar100}[name](SHARED)
-    assert len(found.train) == 2000
-    assert found.test.targets.bincount().tolist() == [2000 // classes] * classes
-    assert (len(found.classes), found.classes[0]) == (classes, ["airplane", "apple"][classes > 10])
+    dataset = {"cifar10": cifar.load_cifar10, "cifar100": cifar.load_cifar100}[name](SHARED)
+    assert len(dataset.train) == 2000
+    assert dataset.test.targets.bincount().tolist() == [2000 // classes] * classes
+    assert (len(dataset.classes), dataset.classes[0]) == (
+        classes,
+        ["airplane", "apple"][classes > 10],
+    )
     # As published for the whole sets, to the sampling error.
     published = {"cifar10": [0.4914, 0.4822, 0.4465], "cifar100": [0.5071, 0.4865, 0.4409]}
-    assert found.mean == pytest.approx(published[name], abs=0.01)
+    assert dataset.mean == pytest.approx(published[name], abs=0.01)
 
 
 def test_parquet_files_without_the_test_images_are_refused(tmp_path):

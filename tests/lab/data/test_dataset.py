@@ -37,9 +37,9 @@ def test_a_constant_channel_can_be_divided_by():
 
 def test_a_set_takes_its_statistics_from_the_training_images_only():
     train, test = _split(6), _split(3)
-    found = make_dataset("x", train, test, ["a", "b"])
-    assert (found.mean, found.std) == measure_channels(train.inputs)
-    assert found.shape == (3, 4, 4)
+    dataset = make_dataset("x", train, test, ["a", "b"])
+    assert (dataset.mean, dataset.std) == measure_channels(train.inputs)
+    assert dataset.shape == (3, 4, 4)
 
 
 @pytest.mark.parametrize(

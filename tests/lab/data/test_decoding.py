@@ -26,7 +26,7 @@ def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def test_a_lossless_picture_is_decoded_to_its_own_pixels_with_channels_first() -> None:
+def test_a_lossless_image_is_decoded_to_its_own_pixels_with_channels_first() -> None:
     array = noise(5, 7)
     decoded = decoding.decode_image(encoded(Image.fromarray(array)), size=None)
     assert decoded.dtype == torch.uint8
@@ -84,7 +84,7 @@ def test_the_orientation_in_the_exif_data_is_ignored() -> None:
 
 @pytest.mark.parametrize(("size", "resize"), [(8, None), (8, 8), (6, 8)], ids=str)
 @pytest.mark.parametrize("shape", [(16, 48), (64, 16), (32, 32)], ids=str)
-def test_the_cut_is_the_middle_of_the_scaled_picture(
+def test_the_cut_is_the_middle_of_the_scaled_image(
     shape: tuple[int, int], size: int, resize: int | None
 ) -> None:
     image = Image.fromarray(noise(*shape))
@@ -108,7 +108,7 @@ def broken() -> dict[str, bytes]:
     whole = encoded(Image.fromarray(noise(32, 32)))
     return {
         "nothing": b"",
-        "text": b"this is no picture",
+        "text": b"not an image",
         "cut off": whole[: len(whole) // 2],
         "damaged": whole[:60] + bytes(40) + whole[100:],
         "float": encoded(Image.fromarray(np.ones((2, 2), dtype=np.float32)), "TIFF"),
@@ -116,7 +116,7 @@ def broken() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", list(broken()))
-def test_a_broken_picture_is_an_error_that_names_the_file(tmp_path: Path, kind: str) -> None:
+def test_a_broken_image_is_an_error_that_names_the_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "bad.png"
     path.write_bytes(broken()[kind])
     with pytest.raises(DataError, match=r"bad\.png"):
@@ -168,13 +168,13 @@ def test_loading_all_keeps_the_order_of_the_sources() -> None:
     assert torch.equal(split.targets, torch.arange(50))
 
 
-def test_loading_pictures_of_different_size_without_a_size_is_an_error() -> None:
+def test_loading_images_of_different_size_without_a_size_is_an_error() -> None:
     sources = [encoded(Image.new("RGB", (side, 6))) for side in (6, 6, 7)]
     with pytest.raises(DataError, match="image 2 is"):
         decoding.load_images(sources, torch.zeros(3), size=None)
 
 
-def test_pictures_are_read_from_a_zip(tmp_path: Path) -> None:
+def test_images_are_read_from_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         archive.writestr("a/b.png", encoded(Image.new("RGB", (3, 2), (9, 8, 7))))
     decoded = decoding.decode_image(zipfile.Path(tmp_path / "all.zip", "a/b.png"), size=None)

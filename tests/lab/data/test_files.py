@@ -4,7 +4,7 @@ from rankwise.errors import DataError
 from rankwise.lab.data.files import LimitedFile, list_folders
 
 
-def test_the_root_is_a_sets_own_folder_if_it_is_so_named(tmp_path):
+def test_the_root_is_a_datasets_own_folder_if_it_is_so_named(tmp_path):
     names = ("mnist", "MNIST/raw")
     assert list_folders(tmp_path, names) == [tmp_path / "mnist", tmp_path / "MNIST" / "raw"]
     assert list_folders(tmp_path / "mnist", names)[-1] == tmp_path / "mnist"

@@ -326,7 +326,7 @@ def test_a_broken_row_is_refused_by_the_name_of_its_file(tmp_path, image, label,
         read_parquet_images([file], label="label")
 
 
-def test_a_picture_that_would_unpack_to_gigabytes_is_refused(tmp_path):
+def test_an_image_that_would_unpack_to_gigabytes_is_refused(tmp_path):
     """A PNG of some dozens of bytes whose header says 60,000 × 60,000."""
     import struct
     import zlib

@@ -20,12 +20,12 @@ def write(place: Path, count: int, *, red: int = 0, side: int = 8, first: int = 
 
 def numbers(images: ImageDataset) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """The target and the number (in the green channel) of each image, for train and test."""
-    found = []
+    pairs = []
     for split in (images.train, images.test):
         assert isinstance(split, MemorySplit)
         greens = split.inputs[:, 1, 0, 0].tolist()
-        found.append(list(zip(split.targets.tolist(), greens, strict=True)))
-    return found[0], found[1]
+        pairs.append(list(zip(split.targets.tolist(), greens, strict=True)))
+    return pairs[0], pairs[1]
 
 
 @pytest.mark.parametrize("name", ["test", "val", "valid", "validation"])
@@ -153,7 +153,7 @@ def test_too_few_images_for_a_test_are_an_error(tmp_path: Path) -> None:
         load_folder(tmp_path, None)
 
 
-def test_a_broken_picture_is_named(tmp_path: Path) -> None:
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a", 5)
     write(tmp_path / "b", 5)
     (tmp_path / "b" / "002.png").write_bytes(b"broken")
@@ -305,7 +305,7 @@ def test_a_validation_class_without_training_images_is_an_error(tiny_root: Path)
         load_tiny_imagenet(tiny_root)
 
 
-def test_a_missing_validation_picture_is_named(tiny_root: Path) -> None:
+def test_a_missing_validation_image_is_named(tiny_root: Path) -> None:
     (tiny_root / "tiny-imagenet-200/val/images/val_2.JPEG").unlink()
     with pytest.raises(DataError, match=r"val_2\.JPEG"):
         load_tiny_imagenet(tiny_root)

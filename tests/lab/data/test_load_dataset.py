@@ -10,9 +10,9 @@ from rankwise.lab.data.dataset import FileSplit, ImageDataset, MemorySplit, Text
 
 
 def test_digits_need_no_folder(tmp_path):
-    found = load_dataset("digits", tmp_path / "nowhere")
-    assert isinstance(found, ImageDataset)
-    assert (found.name, found.shape) == ("digits", (1, 8, 8))
+    dataset = load_dataset("digits", tmp_path / "nowhere")
+    assert isinstance(dataset, ImageDataset)
+    assert (dataset.name, dataset.shape) == ("digits", (1, 8, 8))
 
 
 def test_names_and_prefixes_are_sorted_and_unique():
@@ -43,10 +43,10 @@ def test_an_unknown_name_is_met_with_the_nearest_ones(name, hint, tmp_path):
 
 
 def test_images_in_memory_are_scaled_to_the_size():
-    found = load_dataset("digits", Path("data"), image_size=12)
-    assert found.shape == (1, 12, 12)
-    assert found.train.inputs.shape == (1438, 1, 12, 12)
-    assert found.test.inputs.shape == (359, 1, 12, 12)
+    dataset = load_dataset("digits", Path("data"), image_size=12)
+    assert dataset.shape == (1, 12, 12)
+    assert dataset.train.inputs.shape == (1438, 1, 12, 12)
+    assert dataset.test.inputs.shape == (359, 1, 12, 12)
 
 
 def test_images_in_files_are_left_to_be_scaled_as_they_are_read(monkeypatch):
@@ -54,8 +54,8 @@ def test_images_in_files_are_left_to_be_scaled_as_they_are_read(monkeypatch):
     files = FileSplit(images.__getitem__, torch.tensor([0, 1]))
     made = ImageDataset("x", files, files, ("a", "b"), (3, 9, 9), (0.0,) * 3, (1.0,) * 3)
     monkeypatch.setitem(data.DATASETS, "digits", lambda root: made)
-    found = load_dataset("digits", Path("data"), image_size=5)
-    assert (found.shape, found.train) == ((3, 5, 5), files)
+    dataset = load_dataset("digits", Path("data"), image_size=5)
+    assert (dataset.shape, dataset.train) == ((3, 5, 5), files)
 
 
 @pytest.mark.parametrize("size", [0, -3])

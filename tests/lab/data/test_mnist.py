@@ -34,13 +34,13 @@ def _write(folder: Path, *, packed: bool, counts: tuple[int, int] = (7, 3)) -> d
 @pytest.mark.parametrize("home", ["mnist", "MNIST/raw"])
 def test_idx_files_give_back_what_was_written(tmp_path, packed, home):
     files = _write(tmp_path / home, packed=packed)
-    found = mnist.load_mnist(tmp_path)
-    assert found.train.inputs.shape == (7, 1, 28, 28)
-    assert bytes(found.train.inputs.flatten().tolist()) == files["train-images-idx3-ubyte"][16:]
-    assert bytes(found.test.inputs.flatten().tolist()) == files["t10k-images-idx3-ubyte"][16:]
-    assert found.test.targets.tolist() == [0, 1, 2]
-    assert found.test.targets.dtype is torch.int64
-    assert (found.name, found.can_flip) == ("mnist", False)
+    dataset = mnist.load_mnist(tmp_path)
+    assert dataset.train.inputs.shape == (7, 1, 28, 28)
+    assert bytes(dataset.train.inputs.flatten().tolist()) == files["train-images-idx3-ubyte"][16:]
+    assert bytes(dataset.test.inputs.flatten().tolist()) == files["t10k-images-idx3-ubyte"][16:]
+    assert dataset.test.targets.tolist() == [0, 1, 2]
+    assert dataset.test.targets.dtype is torch.int64
+    assert (dataset.name, dataset.can_flip) == ("mnist", False)
 
 
 def test_names_with_a_dot_are_read_too(tmp_path):
@@ -53,8 +53,12 @@ def test_names_with_a_dot_are_read_too(tmp_path):
 def test_the_root_itself_counts_only_if_its_name_tells_the_set(tmp_path):
     for name in ("fashion-mnist", "anything"):
         _write(tmp_path / name, packed=True)
-    found = mnist.load_fashion_mnist(tmp_path / "fashion-mnist")
-    assert (found.name, found.can_flip, found.classes[-1]) == ("fashion-mnist", True, "Ankle boot")
+    dataset = mnist.load_fashion_mnist(tmp_path / "fashion-mnist")
+    assert (dataset.name, dataset.can_flip, dataset.classes[-1]) == (
+        "fashion-mnist",
+        True,
+        "Ankle boot",
+    )
     with pytest.raises(DataError, match="not found"):
         mnist.load_mnist(tmp_path / "fashion-mnist")
     with pytest.raises(DataError, match="not found"):
@@ -140,12 +144,12 @@ def test_no_more_is_unpacked_than_the_header_says(tmp_path):
 def test_digits_are_scaled_to_bytes_and_every_fifth_is_tested():
     from sklearn import datasets
 
-    raw, found = datasets.load_digits(), mnist.load_digits()
-    assert found.train.inputs.max() == 255
-    assert found.test.inputs[1, 0, 3].tolist() == [round(v * 255 / 16) for v in raw.images[9, 3]]
-    assert found.test.targets.tolist() == raw.target[4::5].tolist()
-    assert len(found.train) + len(found.test) == 1797
-    assert not found.can_flip
+    raw, dataset = datasets.load_digits(), mnist.load_digits()
+    assert dataset.train.inputs.max() == 255
+    assert dataset.test.inputs[1, 0, 3].tolist() == [round(v * 255 / 16) for v in raw.images[9, 3]]
+    assert dataset.test.targets.tolist() == raw.target[4::5].tolist()
+    assert len(dataset.train) + len(dataset.test) == 1797
+    assert not dataset.can_flip
 
 
 def test_digits_without_scikit_learn_name_the_extra(monkeypatch):

@@ -76,7 +76,7 @@ def test_mhist_with_another_label_is_an_error(tmp_path: Path) -> None:
         pathology.load_mhist(tmp_path)
 
 
-def test_mhist_with_a_missing_picture_names_it(tmp_path: Path) -> None:
+def test_mhist_with_a_missing_image_names_it(tmp_path: Path) -> None:
     mhist(tmp_path, ROWS)
     (tmp_path / "mhist/images/MHIST_aad.png").unlink()
     with pytest.raises(DataError, match=r"1 are missing, such as MHIST_aad\.png"):

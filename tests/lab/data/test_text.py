@@ -15,14 +15,14 @@ def spelled(words: tuple[str, ...], numbers: torch.Tensor) -> list[str]:
 def test_the_penn_treebank_has_its_well_known_sizes() -> None:
     if not (SHARED / "ptb").is_dir():
         pytest.skip("needs the shared data folder beside the project: Penn TreeBank")
-    found = text.load_ptb(SHARED)
-    assert len(found.words) == 10_000
-    assert len(found.train) == 929_589  # 887,521 words and 42,068 ends of lines
-    assert len(found.test) == 82_430  # 78,669 words and 3,761 ends of lines
-    assert found.train.dtype == torch.int64
-    assert spelled(found.words, found.train[:3]) == ["aer", "banknote", "berlitz"]
-    assert {"<eos>", "<unk>"} <= set(found.words)
-    assert int(found.test.max()) < 10_000
+    dataset = text.load_ptb(SHARED)
+    assert len(dataset.words) == 10_000
+    assert len(dataset.train) == 929_589  # 887,521 words and 42,068 ends of lines
+    assert len(dataset.test) == 82_430  # 78,669 words and 3,761 ends of lines
+    assert dataset.train.dtype == torch.int64
+    assert spelled(dataset.words, dataset.train[:3]) == ["aer", "banknote", "berlitz"]
+    assert {"<eos>", "<unk>"} <= set(dataset.words)
+    assert int(dataset.test.max()) < 10_000
 
 
 def write_ptb(folder: Path, words: int) -> None:
@@ -35,9 +35,9 @@ def write_ptb(folder: Path, words: int) -> None:
 @pytest.mark.parametrize("place", ["ptb", "simple-examples/data"])
 def test_the_penn_treebank_is_found_in_its_usual_places(tmp_path: Path, place: str) -> None:
     write_ptb(tmp_path / place, 10_000)
-    found = text.load_ptb(tmp_path)
-    assert found.name == "ptb"
-    assert spelled(found.words, found.test) == ["w1", "w0", "<unk>", "<eos>"]
+    dataset = text.load_ptb(tmp_path)
+    assert dataset.name == "ptb"
+    assert spelled(dataset.words, dataset.test) == ["w1", "w0", "<unk>", "<eos>"]
 
 
 def test_a_penn_treebank_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
@@ -54,19 +54,19 @@ def test_a_missing_penn_treebank_says_where_to_put_it(tmp_path: Path) -> None:
 def test_the_last_tenth_of_a_files_lines_is_the_test(tmp_path: Path) -> None:
     path = tmp_path / "book.txt"
     path.write_text("".join(f"line w{number}\n" for number in range(25)))
-    found = text.load_text(path)
-    assert spelled(found.words, found.train)[-3:] == ["line", "w22", "<eos>"]
-    assert len(found.train) == 23 * 3
-    assert spelled(found.words, found.test) == ["line", "<unk>", "<eos>"] * 2
+    dataset = text.load_text(path)
+    assert spelled(dataset.words, dataset.train)[-3:] == ["line", "w22", "<eos>"]
+    assert len(dataset.train) == 23 * 3
+    assert spelled(dataset.words, dataset.test) == ["line", "<unk>", "<eos>"] * 2
 
 
 def test_words_are_numbered_by_their_first_occurrence_in_the_training_text(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("b a\nb  c\t\n")
     (tmp_path / "test.txt").write_text("c a d")
-    found = text.load_text(tmp_path)
-    assert found.words == ("b", "a", "<eos>", "c", "<unk>")
-    assert found.train.tolist() == [0, 1, 2, 0, 3, 2]
-    assert found.test.tolist() == [3, 1, 4, 2]
+    dataset = text.load_text(tmp_path)
+    assert dataset.words == ("b", "a", "<eos>", "c", "<unk>")
+    assert dataset.train.tolist() == [0, 1, 2, 0, 3, 2]
+    assert dataset.test.tolist() == [3, 1, 4, 2]
 
 
 def test_a_folders_validation_text_serves_where_there_is_no_test(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_a_folders_validation_text_serves_where_there_is_no_test(tmp_path: Path)
 def test_an_unknown_word_that_the_text_already_has_is_not_added_again(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("<unk> a\n")
     (tmp_path / "test.txt").write_text("z\n")
-    found = text.load_text(tmp_path)
-    assert found.words == ("<unk>", "a", "<eos>")
-    assert found.test.tolist() == [0, 2]
+    dataset = text.load_text(tmp_path)
+    assert dataset.words == ("<unk>", "a", "<eos>")
+    assert dataset.test.tolist() == [0, 2]
 
 
 def test_a_byte_order_mark_and_foreign_line_ends_do_not_matter(tmp_path: Path) -> None:

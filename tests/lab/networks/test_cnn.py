@@ -141,8 +141,8 @@ def test_channels_last_gives_the_same(name):
     with torch.no_grad():
         expected = network(images)
         network.to(memory_format=torch.channels_last)
-        found = network(images.to(memory_format=torch.channels_last))
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+        outputs = network(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(outputs, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONAL)

@@ -218,11 +218,11 @@ def test_a_network_of_no_layers_or_uneven_heads_is_refused():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_probe_sees_every_matrix_and_a_tied_one_once(name):
     model = small(name)
-    found = rankwise.probe(model)
-    assert sum(layer.status is rankwise.Status.TIED for layer in found.layers) == 1
+    probe = rankwise.probe(model)
+    assert sum(layer.status is rankwise.Status.TIED for layer in probe.layers) == 1
     matrices = {id(weight) for weight in model.parameters() if weight.ndim >= 2}
-    assert len(found.probed) == len(matrices)
-    assert found.parameters == count(model)
+    assert len(probe.probed) == len(matrices)
+    assert probe.parameters == count(model)
 
 
 def test_a_split_probe_sees_q_k_and_v_and_every_gate():
