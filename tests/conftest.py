@@ -1,9 +1,14 @@
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 from tests import SHARED
+
+# No test depends on how fast the machine is.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 @pytest.fixture

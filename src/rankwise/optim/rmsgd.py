@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.nn.parameter import is_lazy
-from torch.optim.optimizer import (
-    Optimizer,
-    _default_to_fused_or_foreach,
-    _device_dtype_check_for_fused,
-    _use_grad_for_differentiable,
-)
+from torch.optim.optimizer import Optimizer, _use_grad_for_differentiable
 
 from rankwise._text import list_globs
 from rankwise.errors import ArgumentError
@@ -42,7 +37,7 @@ from rankwise.optim.rates import (
     next_states,
     resolve_beta,
 )
-from rankwise.optim.sgd_step import Hyperparameters, Implementation, Update, apply_updates
+from rankwise.optim.sgd_step import step_groups
 from rankwise.probes.results import Probe
 
 __all__ = ["RMSGD"]
@@ -242,7 +237,7 @@ class RMSGD(Optimizer):
             self._record_step_untraced()
         else:
             self._record_step()
-        apply_updates(self._updates())
+        step_groups(self.param_groups, self.state, getattr(self, "grad_scale", None))
         return loss
 
     @torch.no_grad()
@@ -315,81 +310,10 @@ class RMSGD(Optimizer):
             for index, state in measure_start(groups, states, due, **options).items():
                 write_state(groups[index], state)
 
-    def _updates(self) -> Iterator[Update]:
-        """Yield the parameters that have gradients, by groups, with the step they take."""
-        tracing = torch.compiler.is_compiling()
-        scale = getattr(self, "grad_scale", None)
-        scale = 1.0 if scale is None else scale.item()
-        state = self.state
-        for group in self.param_groups:
-            options = _hyperparameters(group, scale, tracing)
-            params: list[Tensor] = []
-            grads: list[Tensor] = []
-            buffers: list[Tensor] = []
-            first: list[int] = []
-            for param in group["params"]:
-                grad = param.grad
-                if grad is None:
-                    continue
-                if options.momentum:
-                    buffer = state[param].get("momentum_buffer")
-                    if buffer is None:
-                        first.append(len(params))
-                        buffer = state[param]["momentum_buffer"] = torch.zeros_like(param.detach())
-                    buffers.append(buffer)
-                params.append(param)
-                grads.append(grad)
-            if not params:
-                continue
-            how = Implementation.LOOP if tracing else _implementation(group, params)
-            update = Update(options, how, params, grads, buffers)
-            # torch.optim.SGD does not dampen a parameter's first step
-            yield from update.split_undamped(first) if first and options.dampening else (update,)
-
 
 def _rule(group: Group) -> Rule:
     names = ("beta", "zeta", "floor", "variant")
     return Rule(**{name: group[name] for name in names}, epochs=group["epochs"] or 1)
-
-
-def _hyperparameters(group: Group, scale: float, tracing: bool) -> Hyperparameters:
-    """Read the hyperparameters of a group: numbers, unless the step is traced or differentiated."""
-    rate, decay = group["lr"], group["weight_decay"]
-    keep_tensors = tracing or group["differentiable"]
-    if isinstance(rate, Tensor):
-        rate = rate.squeeze() if keep_tensors else rate.item()
-    if isinstance(decay, Tensor):
-        decay = decay.squeeze() if keep_tensors else decay.item()
-    return Hyperparameters(
-        rate,
-        group["momentum"],
-        group["dampening"],
-        decay,
-        group["nesterov"],
-        group["maximize"],
-        scale,
-    )
-
-
-def _implementation(group: Group, params: list[Tensor]) -> Implementation:
-    foreach, fused = group["foreach"], group["fused"]
-    if group["differentiable"]:
-        return Implementation.LOOP
-    if fused:
-        _check_fused(params)
-        return Implementation.FUSED
-    if foreach is None and fused is None:
-        if params[0].is_cpu:
-            return Implementation.FUSED
-        _, foreach = _default_to_fused_or_foreach(params, differentiable=False)
-    return Implementation.FOREACH if foreach else Implementation.LOOP
-
-
-def _check_fused(params: Iterable[Tensor]) -> None:
-    for param in params:
-        _device_dtype_check_for_fused(param)
-        if param.grad is not None and param.grad.is_sparse:
-            raise RuntimeError("`_fused_sgd` does not support sparse gradients")
 
 
 def _check(options: Group) -> None:

@@ -5,14 +5,17 @@ The buffer holds b = −v, so that b ← αb + ηg and w ← w − b. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import _default_to_fused_or_foreach, _device_dtype_check_for_fused
 
-__all__ = ["Hyperparameters", "Implementation", "Update", "apply_updates"]
+from rankwise.optim.param_groups import Group
+
+__all__ = ["Hyperparameters", "Implementation", "Update", "apply_updates", "step_groups"]
 
 # The fused kernel takes 1 − η and subtracts it from 1 again; below this, float32 would lose digits.
 _LEAST_FUSED = 1e-8
@@ -81,6 +84,91 @@ class Update(NamedTuple):
         self.params.extend(other.params)
         self.grads.extend(other.grads)
         self.buffers.extend(other.buffers)
+
+
+def step_groups(
+    groups: Sequence[Group], state: Mapping[Tensor, dict[str, Any]], grad_scale: Tensor | None
+) -> None:
+    """Take one step with every parameter that has a gradient.
+
+    Args:
+        groups: The parameter groups of an optimizer.
+        state: Its state, by parameter, where the momentum buffers are.
+        grad_scale: What torch.amp.GradScaler has multiplied the gradients by, if it leaves
+            unscaling to the optimizer.
+    """
+    scale = 1.0 if grad_scale is None else grad_scale.item()
+    apply_updates(_make_updates(groups, state, scale))
+
+
+def _make_updates(
+    groups: Sequence[Group], state: Mapping[Tensor, dict[str, Any]], scale: float
+) -> Iterator[Update]:
+    tracing = torch.compiler.is_compiling()
+    for group in groups:
+        options = _read_hyperparameters(group, scale, tracing)
+        params: list[Tensor] = []
+        grads: list[Tensor] = []
+        buffers: list[Tensor] = []
+        first: list[int] = []
+        for param in group["params"]:
+            grad = param.grad
+            if grad is None:
+                continue
+            if options.momentum:
+                buffer = state[param].get("momentum_buffer")
+                if buffer is None:
+                    first.append(len(params))
+                    buffer = state[param]["momentum_buffer"] = torch.zeros_like(param.detach())
+                buffers.append(buffer)
+            params.append(param)
+            grads.append(grad)
+        if not params:
+            continue
+        how = Implementation.LOOP if tracing else _choose_implementation(group, params)
+        update = Update(options, how, params, grads, buffers)
+        # torch.optim.SGD does not dampen a parameter's first step
+        yield from update.split_undamped(first) if first and options.dampening else (update,)
+
+
+def _read_hyperparameters(group: Group, scale: float, tracing: bool) -> Hyperparameters:
+    """Read the hyperparameters of a group: numbers, unless the step is traced or differentiated."""
+    rate, decay = group["lr"], group["weight_decay"]
+    keep_tensors = tracing or group["differentiable"]
+    if isinstance(rate, Tensor):
+        rate = rate.squeeze() if keep_tensors else rate.item()
+    if isinstance(decay, Tensor):
+        decay = decay.squeeze() if keep_tensors else decay.item()
+    return Hyperparameters(
+        rate,
+        group["momentum"],
+        group["dampening"],
+        decay,
+        group["nesterov"],
+        group["maximize"],
+        scale,
+    )
+
+
+def _choose_implementation(group: Group, params: list[Tensor]) -> Implementation:
+    foreach, fused = group["foreach"], group["fused"]
+    if group["differentiable"]:
+        return Implementation.LOOP
+    if fused:
+        _check_fused(params)
+        return Implementation.FUSED
+    if foreach is None and fused is None:
+        if params[0].is_cpu:
+            return Implementation.FUSED
+        _, foreach = _default_to_fused_or_foreach(params, differentiable=False)
+    return Implementation.FOREACH if foreach else Implementation.LOOP
+
+
+def _check_fused(params: Iterable[Tensor]) -> None:
+    for param in params:
+        _device_dtype_check_for_fused(param)
+        if param.grad is not None and param.grad.is_sparse:
+            raise RuntimeError("`_fused_sgd` does not support sparse gradients")
 
 
 def apply_updates(updates: Iterable[Update]) -> None:
