@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rankwise.lab.config import Config
-from rankwise.lab.defaults import defaults_for
+from rankwise.lab.defaults import get_defaults
 from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec
 from rankwise.lab.optimizers import OPTIMIZERS
 
@@ -44,7 +44,7 @@ def optimizers() -> str:
     """Every optimizer with the rates it is run with unless told otherwise."""
     rows = ["| optimizer | images | language | WGAN |", "|---|---|---|---|"]
     for name in OPTIMIZERS:
-        rates = [f"{defaults_for(name, kind).lr:g}" for kind in ("image", "language", "gan")]
+        rates = [f"{get_defaults(name, kind).lr:g}" for kind in ("image", "language", "gan")]
         rows.append(f"| `{name}` | {' | '.join(rates)} |")
     return "\n".join(rows)
 

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from rankwise.lab.records import Run
-from rankwise.lab.scores import score_text
+from rankwise.lab.scores import format_score
 from rankwise.study import StudyResults, Trials
 from rankwise.study.stats import PairedTest, adjust_holm, paired_test
 from rankwise.study.table import Task
@@ -129,7 +129,7 @@ def pooled(found: Sequence[StudyResults]) -> str:
 
 
 def _cell(one: Trials | None) -> str:
-    return f"{score_text(one.values, one.score)} (n = {len(one.values)})" if one else "–"
+    return f"{format_score(one.values, one.score)} (n = {len(one.values)})" if one else "–"
 
 
 def _gain(cells: Cells, rate: float) -> str:

@@ -1,7 +1,7 @@
 import pytest
 
 from rankwise.errors import ConfigError
-from rankwise.lab.defaults import EXTERNAL_NETWORKS, NETWORKS, Defaults, defaults_for
+from rankwise.lab.defaults import EXTERNAL_NETWORKS, NETWORKS, Defaults, get_defaults
 from rankwise.lab.networks import EXTERNAL_PACKAGES, IMAGE_NETWORKS
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
 from rankwise.lab.optimizers import OPTIMIZERS
@@ -39,7 +39,7 @@ KINDS = ("image", "language", "gpt", "gan")
     ],
 )
 def test_rates_are_the_papers(optimizer, kind, lr):
-    assert defaults_for(optimizer, kind).lr == lr
+    assert get_defaults(optimizer, kind).lr == lr
 
 
 @pytest.mark.parametrize(
@@ -47,22 +47,22 @@ def test_rates_are_the_papers(optimizer, kind, lr):
     ["adabound", "adagrad", "adam", "adamp", "sls", "sam", "sgd", "sgdp"],
 )
 def test_the_papers_settings_for_images(optimizer):
-    found = defaults_for(optimizer, "image")
+    found = get_defaults(optimizer, "image")
     assert found == Defaults(found.lr, 5e-4, 0.9, None, "none", 25, 0.5, None, 128)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adabelief", "adamw", "radam"])
 def test_the_papers_settings_for_language(optimizer):
-    found = defaults_for(optimizer, "language")
+    found = get_defaults(optimizer, "language")
     assert found == Defaults(found.lr, 1e-6, 0.9, None, "step", 75, 0.1, 0.25, 80)
 
 
 def test_sams_rate_for_images_is_one_at_which_it_trains():
-    assert defaults_for("sam", "image").lr == defaults_for("sgd", "image").lr == 0.1
+    assert get_defaults("sam", "image").lr == get_defaults("sgd", "image").lr == 0.1
 
 
 def test_rmsgds_own_settings():
-    image, language, gpt, gan = (defaults_for("rmsgd", kind) for kind in KINDS)
+    image, language, gpt, gan = (get_defaults("rmsgd", kind) for kind in KINDS)
     assert image == Defaults(0.03, 5e-4, 0.9, 0.98, "none", 25, 0.5, None, 128)
     assert language == Defaults(15.0, 1e-6, 0.9, 0.9, "none", 75, 0.1, 0.25, 80)
     assert gpt == Defaults(0.03, 5e-4, 0.9, 0.9, "none", 25, 0.5, 1.0, 80)
@@ -72,7 +72,7 @@ def test_rmsgds_own_settings():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_optimizer_has_settings_that_it_accepts(kind):
     for name in OPTIMIZERS:
-        found = defaults_for(name, kind)
+        found = get_defaults(name, kind)
         assert found.lr > 0
         assert found.weight_decay >= 0
         assert 0 <= found.momentum < 1
@@ -82,14 +82,14 @@ def test_every_optimizer_has_settings_that_it_accepts(kind):
 
 def test_an_unknown_optimizer_or_kind_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match=r"Unknown optimizer 'adaam'.*adam"):
-        defaults_for("adaam", "image")
+        get_defaults("adaam", "image")
     with pytest.raises(ConfigError, match=r"'audio'.*image, language, gpt, gan"):
-        defaults_for("sgd", "audio")
+        get_defaults("sgd", "audio")
 
 
 def test_without_momentum_the_lstms_rate_for_sgd_is_one_at_which_it_trains():
-    assert defaults_for("sgd", "language").momentum == 0
-    assert defaults_for("sgd-nesterov", "language").momentum == 0.9
+    assert get_defaults("sgd", "language").momentum == 0
+    assert get_defaults("sgd-nesterov", "language").momentum == 0.9
 
 
 def test_names_of_networks_are_those_that_can_be_built():

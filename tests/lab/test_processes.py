@@ -24,11 +24,11 @@ def differ(one, two):
 
 
 # On CPUs each process has a batch normalisation of its own, so a network without any.
-PLAIN = {"network": "vit", "width": 0.1, "data": "digits", "image_size": 16, "train_size": 256}
+PLAIN = {"network": "vit", "width": 0.1, "data": "digits", "image_size": 16, "train_size": 128}
 PLAIN |= {"batch_size": 64}
 
 
-@pytest.mark.parametrize("optimizer", ["rmsgd", "adamw", "sam", "sls"])
+@pytest.mark.parametrize("optimizer", ["rmsgd", "sam", "sls"])
 def test_two_processes_train_what_one_does(tmp_path, optimizer):
     one, two = both(tmp_path, {**PLAIN, **PRECISE, "optimizer": optimizer, "lr": 1e-3})
     assert differ(one, two) < 1e-9
@@ -49,7 +49,7 @@ def test_a_network_with_batch_normalisation_trains_on_two_processes(tmp_path):
 
 def test_two_processes_train_a_gan(tmp_path):
     options = {"network": "wgan-gp", "width": 0.07, "data": "digits", "image_size": 8}
-    options |= {"optimizer": "rmsprop", "epochs": 1, "critic_steps": 2}
+    options |= {"optimizer": "rmsprop", "epochs": 1, "critic_steps": 2, "train_size": 512}
     one, two = both(tmp_path, options)
     assert two.status == "finished"
     # Each process has a batch normalisation of its own; the rest is the same.

@@ -15,9 +15,9 @@ from rankwise.lab.scores import (
     compute_label_accuracy,
     compute_perplexity,
     count_top_k,
+    find_main_score,
+    format_score,
     is_falling,
-    main_score,
-    score_text,
 )
 from tests.lab.runs import epoch
 
@@ -139,7 +139,7 @@ def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
 )
 def test_a_run_is_judged_by_the_score_of_its_task(scores, expected):
     epochs = [None, replace(epoch(1), test={}), replace(epoch(2), test=scores)]
-    assert main_score(epochs) == expected
+    assert find_main_score(epochs) == expected
     assert is_falling(expected) is (expected != "accuracy")
 
 
@@ -160,4 +160,4 @@ def test_a_run_is_judged_by_the_score_of_its_task(scores, expected):
     ],
 )
 def test_a_score_is_written_with_the_digits_that_tell_it(values, score, text):
-    assert score_text(values, score) == text
+    assert format_score(values, score) == text

@@ -46,7 +46,7 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(tmp_path, optimi
 
 
 def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_from_there(tmp_path):
-    options = {**SMALL, "optimizer": "rmsgd", "epochs": 3, "batch_size": 8}
+    options = {**SMALL, "optimizer": "rmsgd", "epochs": 2, "batch_size": 8}
     finish(tmp_path, {**options, "out": str(tmp_path / "whole")})
     out = tmp_path / "stopped"
     child = Child(tmp_path, {**options, "out": str(out)})

@@ -26,7 +26,7 @@ __all__ = [
     "Defaults",
     "Kind",
     "check_network",
-    "defaults_for",
+    "get_defaults",
     "kind_of",
     "omit_derived",
     "resolve",
@@ -161,7 +161,7 @@ _ADAPTIVE = (
 _GAN_BETA1 = 0.5
 
 
-def defaults_for(optimizer: str, kind: Kind) -> Defaults:
+def get_defaults(optimizer: str, kind: Kind) -> Defaults:
     """Return an optimizer's settings for a kind of task.
 
     Args:
@@ -172,7 +172,7 @@ def defaults_for(optimizer: str, kind: Kind) -> Defaults:
         ConfigError: If there is no such optimizer or kind.
 
     Example:
-        >>> defaults_for("rmsgd", "image").lr, defaults_for("rmsgd", "language").beta
+        >>> get_defaults("rmsgd", "image").lr, get_defaults("rmsgd", "language").beta
         (0.03, 0.9)
     """
     if kind not in _BETAS:
@@ -269,7 +269,7 @@ def resolve(config: Config) -> Config:
     kind = kind_of(config.network)
     if config.epochs is not None and config.budget is not None:
         raise ConfigError("Expected epochs or a budget, got both. Leave one of them out.")
-    defaults = defaults_for(config.optimizer, kind)
+    defaults = get_defaults(config.optimizer, kind)
     missing: dict[str, Any] = {
         field.name: getattr(defaults, field.name)
         for field in fields(defaults)

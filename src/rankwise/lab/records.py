@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import rankwise
 from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config, from_mapping
-from rankwise.lab.scores import main_score
+from rankwise.lab.scores import find_main_score
 
 try:
     import msgspec
@@ -298,7 +298,7 @@ class Run:
         """
         from rankwise.charts import runs  # noqa: PLC0415
 
-        score = main_score(self.epochs) if score is None else score
+        score = find_main_score(self.epochs) if score is None else score
         return runs.draw_progress(runs.make_score_rows(self.epochs), score, across=across)
 
     def plot_heat_map(self, metric: str = "quality") -> alt.LayerChart:

@@ -25,10 +25,10 @@ __all__ = [
     "compute_label_accuracy",
     "compute_perplexity",
     "count_top_k",
+    "find_main_score",
+    "format_mean",
+    "format_score",
     "is_falling",
-    "main_score",
-    "mean_text",
-    "score_text",
 ]
 
 SCORES = ("accuracy", "perplexity", "frechet")  # that runs are judged by: the first they have
@@ -36,7 +36,7 @@ _FALLING = ("perplexity", "frechet", "loss")
 _SHARES = ("accuracy", "top5")  # written in percent
 
 
-def main_score(epochs: Iterable[EpochRecord | None], *, otherwise: str = "loss") -> str:
+def find_main_score(epochs: Iterable[EpochRecord | None], *, otherwise: str = "loss") -> str:
     """Return the test score that runs are judged by.
 
     Args:
@@ -57,23 +57,23 @@ def is_falling(score: str) -> bool:
     return score in _FALLING
 
 
-def score_text(values: Sequence[float], score: str) -> str:
+def format_score(values: Sequence[float], score: str) -> str:
     """Format a score over trials: shares in percent, others with four digits of the mean.
 
     Example:
-        >>> score_text([0.79, 0.81], "accuracy"), score_text([0.0042], "frechet")
+        >>> format_score([0.79, 0.81], "accuracy"), format_score([0.0042], "frechet")
         ('80.00 ± 1.41 %', '0.004200')
     """
     if score in _SHARES:
-        return mean_text([100 * value for value in values], ".2f", " %")
-    return mean_text(values, _four_digits(values))
+        return format_mean([100 * value for value in values], ".2f", " %")
+    return format_mean(values, _four_digits(values))
 
 
-def mean_text(values: Sequence[float], form: str, unit: str = "") -> str:
+def format_mean(values: Sequence[float], form: str, unit: str = "") -> str:
     """Format mean ± standard deviation; the mean alone of a single value, a dash for none.
 
     Example:
-        >>> mean_text([1.0, 3.0], ".1f"), mean_text([1.0], ".1f", " s"), mean_text([], ".1f")
+        >>> format_mean([1.0, 3.0], ".1f"), format_mean([1.0], ".1f", " s"), format_mean([], ".1f")
         ('2.0 ± 1.4', '1.0 s', '–')
     """
     if not values:

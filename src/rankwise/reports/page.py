@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from rankwise import _table
 from rankwise._table import Column, Style
 from rankwise.charts.style import Chart
-from rankwise.lab.scores import score_text
+from rankwise.lab.scores import format_score
 
 __all__ = [
     "NO_VALUE",
@@ -110,7 +110,7 @@ def format_number_cell(
 
 def format_score_cell(value: float | None, score: str) -> Cell:
     """Return a score as people write it, or a dash."""
-    return NO_VALUE if value is None else Cell(score_text([value], score), value=value)
+    return NO_VALUE if value is None else Cell(format_score([value], score), value=value)
 
 
 def capitalize(text: str) -> str:

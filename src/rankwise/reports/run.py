@@ -29,7 +29,7 @@ from rankwise.charts.runs import (
     make_time_rows,
 )
 from rankwise.lab.records import EpochRecord, Run
-from rankwise.lab.scores import main_score
+from rankwise.lab.scores import find_main_score
 from rankwise.reports.html import render_table_rows
 from rankwise.reports.page import (
     Cell,
@@ -177,7 +177,7 @@ def _get_kind(scale: alt.Scale) -> tuple[object, object]:
 
 
 def _list_scores(epochs: Sequence[EpochRecord]) -> list[str]:
-    known = {row["score"] for row in make_score_rows(epochs)} | {main_score(epochs)}
+    known = {row["score"] for row in make_score_rows(epochs)} | {find_main_score(epochs)}
     return [score for score in SCORES if score in known]
 
 
@@ -200,7 +200,7 @@ def _draw_learning(run: Run) -> Iterator[Section]:
     if not run.epochs:
         return
     rows, qualities = make_score_rows(run.epochs), make_quality_rows(run.epochs)
-    has_critic = main_score(run.epochs) == "frechet"
+    has_critic = find_main_score(run.epochs) == "frechet"
     panels = [
         ChartPanel(
             SCORES[score][0],

@@ -11,7 +11,7 @@ from rankwise.charts.axes import choose_time_unit, get_score_name
 from rankwise.charts.evolution import EpochLayerRow
 from rankwise.charts.runs import ScoreRow, make_quality_rows, make_score_rows
 from rankwise.lab.records import Run
-from rankwise.lab.scores import is_falling, main_score, score_text
+from rankwise.lab.scores import find_main_score, format_score, is_falling
 from rankwise.reports.page import Fact, capitalize
 
 __all__ = ["format_time", "list_run_facts", "summarize_run"]
@@ -44,12 +44,12 @@ def summarize_run(run: Run, rows: Sequence[EpochLayerRow]) -> tuple[str, ...]:
 
 def list_run_facts(run: Run) -> Iterator[Fact]:
     """Yield tiles: test score, Q, epochs, time per epoch and the probe's share of it."""
-    name = main_score(run.epochs)
+    name = find_main_score(run.epochs)
     scores = _list_scores(run, name)
     best = _find_best(scores, name)
     if best is not None:
-        remark = f"best {score_text([best['value']], name)} in epoch {best['epoch']}"
-        value = score_text([scores[-1]["value"]], name)
+        remark = f"best {format_score([best['value']], name)} in epoch {best['epoch']}"
+        value = format_score([scores[-1]["value"]], name)
         yield Fact(capitalize(get_score_name(name)), value, remark if len(scores) > 1 else "")
     qualities = make_quality_rows(run.epochs)
     if qualities:
@@ -122,17 +122,17 @@ def _find_best(scores: Sequence[ScoreRow], score: str) -> ScoreRow | None:
 
 
 def _describe_score(run: Run) -> str:
-    name = main_score(run.epochs)
+    name = find_main_score(run.epochs)
     scores = _list_scores(run, name)
     best = _find_best(scores, name)
     if best is None:
         return "It has no test score." if run.epochs else ""
     last = scores[-1]
-    value = score_text([last["value"]], name)
+    value = format_score([last["value"]], name)
     text = f"{capitalize(get_score_name(name))} is {value} after epoch {last['epoch']}"
     if best["value"] == last["value"]:
         return f"{text}, the best of the run." if len(scores) > 1 else f"{text}."
-    return f"{text}; the best was {score_text([best['value']], name)} in epoch {best['epoch']}."
+    return f"{text}; the best was {format_score([best['value']], name)} in epoch {best['epoch']}."
 
 
 def _describe_quality(run: Run) -> str:

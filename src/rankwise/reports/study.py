@@ -10,7 +10,7 @@ from rankwise._table import Style
 from rankwise._text import format_count, sanitize
 from rankwise.charts.axes import get_score_name
 from rankwise.lab.records import Hardware, Run
-from rankwise.lab.scores import score_text
+from rankwise.lab.scores import format_score
 from rankwise.reports.page import (
     Cell,
     Fact,
@@ -171,7 +171,7 @@ def _describe_task(task: Task, settings: Sequence[Trials]) -> str:
     if not scored:
         return f"{task.label}: no trial has finished with a score."
     best = scored[0]
-    text = score_text(best.values, best.score)
+    text = format_score(best.values, best.score)
     score = f"{get_score_name(best.score)} {text} (n = {len(best.values)})"
     if len(scored) == 1:
         return f"{task.label}: only {best.setting} has finished, {score}."
@@ -183,7 +183,7 @@ def _describe_lead(scored: Sequence[Trials]) -> str:
     best, second = scored[:2]
     lead = abs((best.mean or 0.0) - (second.mean or 0.0))
     by = f"{100 * lead:.2f} points" if best.score == "accuracy" else f"{lead:.3g}"
-    text = score_text(second.values, second.score)
+    text = format_score(second.values, second.score)
     ahead = f"{by} ahead of {second.setting} ({text}, n = {len(second.values)})"
     close = sum(is_close(trials, best) for trials in scored[1:])
     if close:
@@ -278,7 +278,7 @@ def _make_score_cell(table: StudyTable, setting: str, task: Task) -> Cell:
     if not trials.values:
         return Cell(", ".join(lost) or "–", "bad" if trials.diverged or trials.unscored else "dim")
     counts = ", ".join([str(len(trials.values)), *lost])
-    text = f"{_SYMBOLS[entry.mark]}{score_text(trials.values, task.score)} ({counts})"
+    text = f"{_SYMBOLS[entry.mark]}{format_score(trials.values, task.score)} ({counts})"
     return Cell(text, _STYLES.get(entry.mark, ""), trials.mean)
 
 

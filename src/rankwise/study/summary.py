@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rankwise._table import Cell, Column, Table
 from rankwise._text import format_count, join_lines
 from rankwise.lab.records import Run
-from rankwise.lab.scores import is_falling, mean_text, score_text
+from rankwise.lab.scores import format_mean, format_score, is_falling
 from rankwise.study.results import SettingComparison, StudyResults
 from rankwise.study.stats import SIGNIFICANCE, PairedTest
 from rankwise.study.table import Entry, StudyTable, Task, Trials, format_option
@@ -56,7 +56,7 @@ def _build_score_table(table: StudyTable, score: str) -> Table:
 
 
 def _is_percent(score: str) -> bool:
-    return score_text([0.0], score).endswith("%")
+    return format_score([0.0], score).endswith("%")
 
 
 def _usual_n(table: StudyTable) -> int:
@@ -74,7 +74,7 @@ def _format_entry(entry: Entry | None, task: Task, usual: int) -> Cell:
     lost = ", ".join(f"{number} of {over} {why}" for why, number in counts.items() if number)
     if not trials.values or trials.score != task.score:
         return Cell(lost or "–", "bad" if lost else "")
-    text = score_text(trials.values, task.score).removesuffix(" %")
+    text = format_score(trials.values, task.score).removesuffix(" %")
     note = lost or (f"n = {len(trials.values)}" if len(trials.values) != usual else "")
     text = f"{text} ({note})" if note else text
     return Cell(text, "best" if entry.mark == "best" else "close" if entry.mark else "")
@@ -117,7 +117,7 @@ def _format_candidate(candidate: Candidate, score: str) -> str:
 
 def _format_score(value: float, score: str, *, sign: bool = False) -> str:
     """Return a score, or a difference of two, without its unit; shares in percent."""
-    text = score_text([abs(value)], score)
+    text = format_score([abs(value)], score)
     text = text.removesuffix(" %") if text.endswith("%") else f"{abs(value):.4g}"
     return ("−" if value < 0 else "+" if sign else "") + text
 
@@ -221,10 +221,10 @@ def format_trials(trials: Sequence[Trials]) -> str:
     columns = [
         (Column("setting", "left"), [one.setting for one in trials]),
         (Column("n"), [_format_n(one) for one in trials]),
-        (Column(f"test {score}"), [score_text(one.values, one.score) for one in trials]),
-        (Column("best epoch"), [score_text(one.best, one.score) for one in trials]),
-        (Column("Q"), [mean_text(one.quality, ".3f") for one in trials]),
-        (Column("s/epoch"), [mean_text(one.seconds, ".2f") for one in trials]),
+        (Column(f"test {score}"), [format_score(one.values, one.score) for one in trials]),
+        (Column("best epoch"), [format_score(one.best, one.score) for one in trials]),
+        (Column("Q"), [format_mean(one.quality, ".3f") for one in trials]),
+        (Column("s/epoch"), [format_mean(one.seconds, ".2f") for one in trials]),
     ]
     return Table.from_columns(columns).format()
 

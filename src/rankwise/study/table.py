@@ -17,7 +17,7 @@ from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
 from rankwise.lab.defaults import omit_derived
 from rankwise.lab.records import Run
-from rankwise.lab.scores import is_falling, main_score
+from rankwise.lab.scores import find_main_score, is_falling
 
 __all__ = [
     "TASK_OPTIONS",
@@ -131,7 +131,7 @@ def group_trials(runs: Iterable[Run]) -> list[Trials]:
         groups.setdefault(key, []).append(run)
     names = _name_settings([group[0] for group in groups.values()])
     trials = [
-        _summarize(name, group, main_score([run.last for run in group], otherwise="accuracy"))
+        _summarize(name, group, find_main_score([run.last for run in group], otherwise="accuracy"))
         for name, group in zip(names, groups.values(), strict=True)
     ]
     return sorted(trials, key=lambda one: (one.order[0], one.score, one.order[1]))

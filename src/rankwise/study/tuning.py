@@ -10,7 +10,7 @@ from rankwise.lab.config import Config
 from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run
 from rankwise.lab.run_folder import RunFolder
-from rankwise.lab.scores import is_falling, main_score
+from rankwise.lab.scores import find_main_score, is_falling
 from rankwise.study.grid import GridPoint
 from rankwise.study.table import Labels
 
@@ -43,7 +43,7 @@ def pick_best(point: GridPoint, runs: Sequence[Run]) -> Config:
         point: With candidates.
         runs: The finished run of each candidate.
     """
-    score = main_score([run.last for run in runs], otherwise="accuracy")
+    score = find_main_score([run.last for run in runs], otherwise="accuracy")
     option = point.tuned[0]
 
     def order(pair: tuple[Config, Run]) -> tuple[bool, float, float, str]:
@@ -104,7 +104,7 @@ def summarize_tuning(labels: Labels, point: GridPoint, runs: Sequence[Run | None
         runs: A run for each candidate; None where it was not started.
     """
     started = [run for run in runs if run is not None]
-    score = main_score([run.last for run in started], otherwise="accuracy")
+    score = find_main_score([run.last for run in started], otherwise="accuracy")
     over = [run for run in started if run.status != "unfinished"]
     best = pick_best(point, over) if len(over) == len(runs) else None
     return Tuning(

@@ -17,7 +17,7 @@ from rankwise.cli.exit_codes import FAILED
 from rankwise.cli.output import get_table_width, make_console, print_lines, print_warnings
 from rankwise.cli.progress import ProgressBar
 from rankwise.lab.records import Run
-from rankwise.lab.scores import main_score, score_text
+from rankwise.lab.scores import find_main_score, format_score
 from rankwise.lab.training import StoppedError
 from rankwise.study.grid import Study
 from rankwise.study.local import LocalRunner
@@ -147,9 +147,9 @@ def format_event(event: RunEvent, progress: StudyProgress, run: Run | None) -> s
 
 
 def _format_score(run: Run) -> str:
-    score = main_score(run.epochs)
+    score = find_main_score(run.epochs)
     value = run.test.get(score)
-    return "" if value is None else f": test {score} {score_text([value], score)}"
+    return "" if value is None else f": test {score} {format_score([value], score)}"
 
 
 class EventPrinter:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rankwise.charts.axes import get_score_name
 from rankwise.charts.runs import draw_runs
 from rankwise.lab.records import EpochRecord, Run
-from rankwise.lab.scores import SCORES, is_falling, main_score, score_text
+from rankwise.lab.scores import SCORES, find_main_score, format_score, is_falling
 from rankwise.reports.page import (
     Cell,
     ChartPanel,
@@ -100,7 +100,7 @@ def list_charted_fields(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def summarize_comparison(runs: Runs) -> tuple[str, ...]:
     """Return which run is ahead, and how far to trust that."""
-    scores = {main_score(run.epochs) for run in runs.values() if run.epochs}
+    scores = {find_main_score(run.epochs) for run in runs.values() if run.epochs}
     if len(scores) > 1:
         return ("These runs have no test score in common; look at each chart on its own.",)
     score = "".join(scores)
@@ -117,7 +117,7 @@ def summarize_comparison(runs: Runs) -> tuple[str, ...]:
             "progresses, not which is better.",
         )
     best = (min if is_falling(score) else max)(values.values())
-    name, text = get_score_name(score), score_text([best], score)
+    name, text = get_score_name(score), format_score([best], score)
     if len(runs) == 1:
         return (f"{capitalize(name)} is {text} after the last epoch.",)
     *others, last = [label for label, value in values.items() if value == best]
@@ -166,7 +166,7 @@ def _make_row(label: str, name: str, record: EpochRecord) -> dict[str, Any]:
 
 def _make_cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tuple[Cell, ...]:
     options = run.config.identity()
-    score = main_score(run.epochs)
+    score = find_main_score(run.epochs)
     values = [v for record in run.epochs if (v := record.test.get(score)) is not None]
     best = (min if is_falling(score) else max)(values, default=None)
     low, high = (run.last and run.last.rates) or (None, None)

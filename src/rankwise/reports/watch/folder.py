@@ -22,7 +22,7 @@ from rankwise.lab.records import (
     is_run,
     load_run,
 )
-from rankwise.lab.scores import main_score
+from rankwise.lab.scores import find_main_score
 
 __all__ = ["RunSummary", "RunsFolder", "UnknownRunError", "is_locked", "list_locks"]
 
@@ -84,7 +84,7 @@ class RunSummary:
     @property
     def score(self) -> tuple[str, float | None]:
         """The score that the run is judged by, and its value on the test set."""
-        name = main_score([self.last])
+        name = find_main_score([self.last])
         return name, None if self.last is None else self.last.test.get(name)
 
 

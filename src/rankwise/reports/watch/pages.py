@@ -20,7 +20,7 @@ from rankwise._text import format_count, sanitize
 from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.config import Config
 from rankwise.lab.records import Run
-from rankwise.lab.scores import score_text
+from rankwise.lab.scores import format_score
 from rankwise.reports.html import render_table_rows
 from rankwise.reports.page import (
     NO_VALUE,
@@ -255,7 +255,7 @@ def _format_epochs(epoch: int, config: Config) -> str:
 
 
 def _format_score(name: str, value: float) -> str:
-    text = score_text([value], name)
+    text = format_score([value], name)
     return text if name == "accuracy" else f"{name} {text}"
 
 
