@@ -78,15 +78,7 @@ LOGGERS: dict[str, Callable[[Config, Path], Any]] = {
 
 
 class Loggers:
-    """The records of a run for TensorBoard, CSV, Weights & Biases and MLflow, by Fabric's loggers.
-
-    Args:
-        config: The resolved options; `log` names the loggers.
-        folder: The run's folder.
-
-    Raises:
-        MissingExtraError: If one of them is not installed.
-    """
+    """The records of a run for TensorBoard, CSV, Weights & Biases and MLflow."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         self._loggers: list[Any] = []

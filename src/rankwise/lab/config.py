@@ -28,11 +28,8 @@ _ALWAYS_HASHED = ("network", "data", "optimizer")
 def _option(default: object, text: str, *, constant: object = None, where: bool = False) -> Any:  # noqa: ANN401
     """Define an option.
 
-    Args:
-        default: Its value if it is not given.
-        text: What it means.
-        constant: What None stands for where the option applies, if that never depends on others.
-        where: Whether it says where a run is trained, not what it is.
+    `constant` is what None stands for, if that never depends on other options; `where` says that
+    the option is about where a run is trained, not about what it is.
     """
     return field(default=default, metadata={"help": text, "constant": constant, "where": where})
 
@@ -135,25 +132,12 @@ class Config:
 
 
 def from_mapping(options: Mapping[str, object], source: str) -> Config:
-    """Return a configuration from names and values.
-
-    Args:
-        options: Names (with "-" or "_") and values.
-        source: Where they come from, for the message.
-
-    Raises:
-        ConfigError: If a name is unknown or a value has the wrong type; it names the option.
-    """
+    """Return a configuration from names (with "-" or "_") and values; errors name the `source`."""
     return Config(**_checked(options, source))
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """Read the options in a TOML file.
-
-    Raises:
-        ConfigError: If it is not TOML.
-        MissingExtraError: Without tomli, on Python 3.10.
-    """
+    """Read the options in a TOML file."""
     tomllib = _tomllib()
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -164,13 +164,6 @@ _GAN_BETA1 = 0.5
 def get_defaults(optimizer: str, kind: Kind) -> Defaults:
     """Return an optimizer's settings for a kind of task.
 
-    Args:
-        optimizer: A name that `build_optimizer` knows.
-        kind: "image" for classification, "language" for LSTMs, "gpt", or "gan".
-
-    Raises:
-        ConfigError: If there is no such optimizer or kind.
-
     Example:
         >>> get_defaults("rmsgd", "image").lr, get_defaults("rmsgd", "language").beta
         (0.03, 0.9)
@@ -241,11 +234,7 @@ def kind_of(network: str) -> Kind:
 
 
 def check_network(network: str) -> None:
-    """Check that there is such a network, without importing it.
-
-    Raises:
-        ConfigError: If there is none.
-    """
+    """Check that there is such a network, without importing it."""
     known = [name for names in NETWORKS.values() for name in names]
     package, colon, _ = network.partition(":")
     if network not in known and not (colon and package in EXTERNAL_NETWORKS):
@@ -257,9 +246,6 @@ def check_network(network: str) -> None:
 
 def resolve(config: Config) -> Config:
     """Return the options with the paper's settings in place of None, all checked.
-
-    Raises:
-        ConfigError: If an option is out of its range, or two of them contradict each other.
 
     Example:
         >>> from rankwise.lab import Config
@@ -285,10 +271,7 @@ def resolve(config: Config) -> Config:
 
 
 def omit_derived(config: Config) -> dict[str, Any]:
-    """Return a run's options, with None for those that follow from the others.
-
-    Args:
-        config: The options of a run, resolved.
+    """Return the options of a resolved run, with None for those that follow from the others.
 
     Example:
         >>> from rankwise.lab import Config

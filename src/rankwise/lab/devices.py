@@ -43,12 +43,7 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # as malloc.h numbers them
 
 
 def launch_fabric(config: Config) -> Fabric:
-    """Launch Fabric: with the processes of torchrun, or new ones where several are asked for.
-
-    Raises:
-        MissingExtraError: Without Lightning Fabric.
-        ConfigError: If there is no such device.
-    """
+    """Launch Fabric: with the processes of torchrun, or new ones where several are asked for."""
     try:
         from lightning_fabric import Fabric  # noqa: PLC0415
     except ImportError:

@@ -31,31 +31,17 @@ _INCEPTION_WEIGHTS = "inception_v3_google-0cc3c7bd.pth"  # torchvision's IMAGENE
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What turns images into the numbers that are compared.
+    """What turns images into the numbers that are compared."""
 
-    Attributes:
-        name: To be recorded beside every distance: "inception-v3" or "resnet8 trained on …".
-        extract: Float images (B, C, H, W) in −1 … 1 to features (B, D).
-    """
-
-    name: str
-    extract: Callable[[Tensor], Tensor]
+    name: str  # recorded beside every distance: "inception-v3" or "resnet8 trained on …"
+    extract: Callable[[Tensor], Tensor]  # images (B, C, H, W) in −1 … 1 → features (B, D)
 
 
 def compute_distance(features_a: Tensor, features_b: Tensor) -> float:
     """Return the squared 2-Wasserstein distance of two Gaussians with the features' μ and Σ.
 
-    ‖μa − μb‖² + tr(Σa + Σb − 2(ΣaΣb)^½), in float64; singular Σ are no trouble.
-
-    Args:
-        features_a: (N, D).
-        features_b: (M, D).
-
-    Returns:
-        The distance, 0 for equal μ and Σ; nan if a feature is not finite.
-
-    Raises:
-        ConfigError: If a set has fewer than two samples, or the features are of two kinds.
+    ‖μa − μb‖² + tr(Σa + Σb − 2(ΣaΣb)^½), in float64, for features (N, D) and (M, D); singular Σ are
+    no trouble. It is nan if a feature is not finite.
 
     Example:
         >>> import torch
@@ -97,13 +83,10 @@ def _check(a: Tensor, b: Tensor) -> None:
 
 
 def load_inception_features(device: torch.device | str = "cpu") -> Features | None:
-    """Return Inception-v3's 2048 pooled features, where torchvision and its weights are there.
+    """Return Inception-v3's 2048 pooled features; None without torchvision or the weights.
 
     Nothing is downloaded: the weights must lie in torch.hub's cache already. They are
     torchvision's, not those of the first FID in TensorFlow, so the figures differ a little.
-
-    Returns:
-        The features, or None without torchvision or the weights.
     """
     weights = Path(torch.hub.get_dir()) / "checkpoints" / _INCEPTION_WEIGHTS
     if not weights.is_file():
@@ -135,14 +118,7 @@ def train_features(
 ) -> Features:
     """Train a ResNet8 on labelled images; return what enters its classifier.
 
-    Args:
-        images: What to train on, labelled.
-        classes: How many classes or labels there are.
-        data: What is trained on, for the features' name.
-        seed: Decides everything; the same seed gives the same features. The caller's random
-            state is left as it was.
-        epochs: How long to train.
-        device: Where to train and to take features.
+    The same seed gives the same features. The caller's random state is left as it was.
     """
     spec = NetworkSpec(classes, channels=images.inputs.shape[1], size=images.inputs.shape[-1])
     with torch.random.fork_rng(devices=[]):

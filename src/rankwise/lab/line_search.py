@@ -24,15 +24,9 @@ _SMALLEST = 1e-6  # the step where no try was good enough
 def search_step(
     change: Callable[[float], float], *, steepness: float, first: float
 ) -> float | None:
-    """Return the first of η, 0.9η, 0.81η, … that lowers the objective enough.
+    """Return the first η of 0.9⁰, 0.9¹, … times `first` with f(w − ηd) − f(w) ≤ −c·η·‖d‖².
 
-    Args:
-        change: f(w − ηd) − f(w) for a step η.
-        steepness: ‖d‖², by which the objective falls per unit of a small step.
-        first: The longest step to try.
-
-    Returns:
-        A step with f(w − ηd) ≤ f(w) − c·η·‖d‖², or None if no step of a hundred had it.
+    `change(η)` is the left side, `steepness` is ‖d‖². None if no step of a hundred has it.
 
     Example:
         >>> search_step(lambda step: -step + step**2, steepness=1.0, first=0.95)  # f(w) = w² at ½
@@ -52,16 +46,7 @@ class SLS(Optimizer):
     Every step starts from the one before, a little lengthened: η ← min(2^(1/n)·η, lr) with n
     batches an epoch, and is shortened until f(w − ηd) ≤ f(w) − 0.1·η·‖d‖². Here f is the batch's
     loss + ½·weight_decay·‖w‖², and d its gradient. `group["step_size"]` is the last step taken.
-
-    Args:
-        params: Parameters, or one group of them.
-        lr: The longest step.
-        batches_per_epoch: n.
-        weight_decay: Of the penalty, which is a part of the objective.
-        mean_over_processes: Makes the loss the same on all processes, so that they agree on a step.
-
-    Raises:
-        ConfigError: If an option is out of range, or if there are several groups.
+    `mean_over_processes` makes the loss the same on all processes, so that they agree on a step.
     """
 
     def __init__(
@@ -89,17 +74,10 @@ class SLS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
-        """Take one step.
+        """Take one step, unless loss or gradient is not finite; return the loss before it.
 
-        Args:
-            closure: Zeroes the gradients, computes the loss and backpropagates; where gradients are
-                disabled it only computes the loss. On every call it must draw the same dropout.
-
-        Returns:
-            The loss before the step. If it, or its gradient, is not finite, no step is taken.
-
-        Raises:
-            ConfigError: If there is no closure.
+        The closure zeroes the gradients, computes the loss and backpropagates; where gradients are
+        disabled it only computes the loss. On every call it must draw the same dropout.
         """
         if closure is None:
             raise ConfigError("Expected step(closure), since SLS evaluates the loss, got none.")

@@ -42,14 +42,10 @@ class EpochOptimizer:
     computes and returns the loss. SAM calls it twice, SLS up to a hundred times, all others once:
     it must draw the same dropout on each call, and let only the first count in running statistics
     (`update` does both). Gradients are not kept as they were.
-
-    Attributes:
-        optimizer: Any optimizer of torch's kind.
-        rates: What sets the rates at an epoch's end, for the two named "stable-rank".
     """
 
     optimizer: Optimizer
-    rates: rankwise.StableRankLR | None = None
+    rates: rankwise.StableRankLR | None = None  # for the two named "stable-rank"
 
     def end_epoch(self) -> None:
         """Measure the layers and set their rates, where that is part of the method."""
@@ -75,11 +71,7 @@ class EpochOptimizer:
         return {"optimizer": optimizer.state_dict(), "extra": extra, "rates": rates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state, bit for bit.
-
-        Args:
-            state: What `state_dict()` of an optimizer of the same name returned.
-        """
+        """Continue from the state of an optimizer of the same name, bit for bit."""
         self.optimizer.load_state_dict(state["optimizer"])
         _keep_dtypes(self.optimizer, state["optimizer"])
         for name, value in state["extra"].items():
@@ -298,22 +290,12 @@ def build_optimizer(
     batches_per_epoch: int | None = None,
     mean_over_processes: Callable[[Tensor], Tensor] | None = None,
 ) -> EpochOptimizer:
-    """Build an optimizer for a network.
+    """Build one of OPTIMIZERS for a network.
 
-    Args:
-        name: One of OPTIMIZERS.
-        network: Whose parameters it is to train.
-        lr: The first rate; for SLS the longest step.
-        weight_decay: See the top of this file for how it acts.
-        momentum: Of SGD's kind; β₁ for those of Adam's. AdaGrad, RMSProp and SLS have none.
-        beta: β of RMSGD and of the two named "stable-rank"; None for the paper's.
-        rule: More options of RMSGD's rule for rates, for these three alone; None and {} are alike.
-        batches_per_epoch: What SLS grows its steps by; the others do not look at it.
-        mean_over_processes: What SLS makes the loss the same on all processes with; likewise.
-
-    Raises:
-        ConfigError: If there is no such optimizer, or if an option is out of its range.
-        MissingExtraError: If it comes from pytorch_optimizer and that is not installed.
+    `lr` is the first rate; for SLS the longest step. `momentum` is β₁ for optimizers like Adam;
+    AdaGrad, RMSProp and SLS have none. `beta` and `rule`, more options of the rule for rates,
+    belong to RMSGD and the two named "stable-rank". Only SLS uses `batches_per_epoch`, by which its
+    steps grow, and `mean_over_processes`.
 
     Example:
         >>> import torch

@@ -194,13 +194,9 @@ class ConfigRecord(Struct, frozen=True, forbid_unknown_fields=True):
 class Run:
     """A run as read from its folder.
 
-    Attributes:
-        folder: Where it is.
-        config: The resolved options.
-        status: "finished", "diverged", or "unfinished".
-        epochs: One record per epoch.
-        budget: The seconds it was given, where it was given a time.
-        ended: After how many epochs it ended; None if it has not, or the record does not say.
+    `status` is "finished", "diverged" or "unfinished". `budget` is the seconds that it was given,
+    where it was given a time, `ended` the epochs after which it ended, where it has and they are
+    recorded.
 
     Example:
         >>> from rankwise.lab import load_run
@@ -270,11 +266,7 @@ class Run:
         return read_lines(self.folder / "sessions.jsonl", Session)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the epochs as a DataFrame, with columns such as "test.accuracy".
-
-        Raises:
-            MissingExtraError: Without pandas.
-        """
+        """Return the epochs as a DataFrame, with columns such as "test.accuracy"."""
         try:
             import pandas as pd  # noqa: PLC0415
         except ImportError:
@@ -373,10 +365,7 @@ def load_run(folder: Path | str) -> Run:
 
 
 def load_runs(folder: Path | str) -> list[Run]:
-    """Read all runs in a folder, sorted by name.
-
-    Args:
-        folder: A folder of runs, as `--out` names it.
+    """Read all runs in a folder, as `--out` names it, sorted by name.
 
     Example:
         >>> from rankwise.lab import load_runs
@@ -393,11 +382,7 @@ def encode_config(config: Config) -> bytes:
 
 
 def decode_config(text: bytes, source: str) -> Config:
-    """Read the content of config.json.
-
-    Raises:
-        RunError: If it can't be read; the message says what to do.
-    """
+    """Read the content of config.json; the error says how to repair it."""
     content: object = None
     try:
         content = json.loads(text)

@@ -66,12 +66,7 @@ class RunLockedError(RunError):
 
 
 class RunFolder:
-    """The folder of a run while it is being written to.
-
-    Args:
-        config: The resolved options, which name the folder.
-        path: Where it is; by default where the options say.
-    """
+    """The folder of a run while it is being written to."""
 
     def __init__(self, config: Config, path: Path | None = None) -> None:
         self.path = Path(config.out) / config.name if path is None else path
@@ -92,11 +87,7 @@ class RunFolder:
         return None if record is None else record.seconds
 
     def check_config(self) -> None:
-        """Check that the folder does not hold a run with other options.
-
-        Raises:
-            RunError: If it does.
-        """
+        """Raise a RunError if the folder holds a run with other options."""
         path = self.path / "config.json"
         if not path.is_file():
             return
@@ -152,11 +143,7 @@ class RunFolder:
         write_atomically(self.path / "outcome.json", msgspec.json.encode(record))
 
     def save_weights(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Write the weights of all networks as safetensors; tied ones under each of their names.
-
-        Raises:
-            MissingExtraError: Without safetensors.
-        """
+        """Write the weights of all networks as safetensors; tied ones under each of their names."""
         try:
             from safetensors.torch import save  # noqa: PLC0415
         except ImportError:
@@ -177,12 +164,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def lock_run(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
-    """Keep other processes from writing to a run; a killed process gives its lock back.
-
-    Raises:
-        RunLockedError: If another process is training this run.
-        RunError: If the folder can't be written to, or holds a run with other options.
-    """
+    """Keep other processes from writing to a run; a killed process gives its lock back."""
     problem: RunError | None = None
     lock = FileLock(folder.path / ".lock")
     if fabric.is_global_zero:

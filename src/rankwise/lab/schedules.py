@@ -38,15 +38,8 @@ def compute_factor(
 ) -> float:
     """Return the factor by which a schedule multiplies the first rate.
 
-    Args:
-        schedule: One of SCHEDULES.
-        epoch: How many epochs are done.
-        progress: The share of the budget, epochs or seconds, that is spent: 0 … 1.
-        step_size: For "step": after how many epochs the rate falls.
-        gamma: For "step": what it is then multiplied by.
-
-    Raises:
-        ConfigError: If there is no such schedule, or if an option is out of its range.
+    `progress` is the share of the budget, epochs or seconds, that is spent. Schedule "step"
+    multiplies the rate by `gamma` after every `step_size` epochs.
 
     Example:
         >>> compute_factor("step", epoch=50, progress=0.2)
@@ -77,15 +70,10 @@ def _cosine(start: float, end: float, share: float) -> float:
 
 
 def apply_factor(optimizer: Optimizer, factor: float, previous: float) -> None:
-    """Take all rates from one factor to another.
+    """Take all rates from the factor that they have now, 1 at the start, to another.
 
-    It multiplies the rates as they are, so it composes with whatever else sets them: the
-    rates of RMSGD and StableRankLR are their rule's rate times the factor.
-
-    Args:
-        optimizer: Whose rates are set.
-        factor: The new factor.
-        previous: The one that the rates have now; 1 at the start.
+    It multiplies the rates as they are, so it composes with whatever else sets them: the rates of
+    RMSGD and StableRankLR are their rule's rate times the factor.
     """
     ratio = factor / previous
     if ratio == 1:
@@ -116,12 +104,6 @@ class TimeBudget:
 
 def parse_budget(text: str) -> TimeBudget:
     """Return the time that a budget states.
-
-    Args:
-        text: "90s", "10m", "1h 30m", or "wall clock of 250 SGD epochs".
-
-    Raises:
-        ConfigError: If it states something else.
 
     Example:
         >>> parse_budget("1h 30m")

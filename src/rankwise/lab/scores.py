@@ -37,12 +37,7 @@ _SHARES = ("accuracy", "top5")  # written in percent
 
 
 def find_main_score(epochs: Iterable[EpochRecord | None], *, otherwise: str = "loss") -> str:
-    """Return the test score that runs are judged by.
-
-    Args:
-        epochs: As `Run.epochs` or `Run.last` give them.
-        otherwise: The answer where they have none.
-    """
+    """Return the test score that runs are judged by, or `otherwise` where the epochs have none."""
     known = {score for epoch in epochs if epoch is not None for score in epoch.test}
     return next((score for score in SCORES if score in known), otherwise)
 
@@ -94,12 +89,9 @@ def _four_digits(values: Sequence[float]) -> str:
 
 
 def count_top_k(logits: Tensor, targets: Tensor, k: int) -> Tensor:
-    """Count the targets that are among the k classes with the largest logits.
+    """Count the targets (…) that are among the k classes with the largest logits (…, classes).
 
-    Args:
-        logits: (…, classes).
-        targets: Classes, int64 (…).
-        k: At least 1; with no more than k classes every target is among them.
+    With no more than k classes every target is among them.
 
     Example:
         >>> import torch
@@ -112,11 +104,7 @@ def count_top_k(logits: Tensor, targets: Tensor, k: int) -> Tensor:
 
 
 def compute_label_accuracy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of yes-or-no answers that are right.
-
-    Args:
-        logits: (N, K); above 0 means yes.
-        targets: (N, K); 1 for yes, 0 for no.
+    """Return the share of yes-or-no answers (N, K) that are right; a logit above 0 means yes.
 
     Example:
         >>> import torch
@@ -129,19 +117,10 @@ def compute_label_accuracy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def compute_auc(scores: Tensor, targets: Tensor) -> float:
-    """Return the area under the ROC curve; for several labels its mean over them.
+    """Return the area under the ROC curve; for several labels, (N, K), its mean over them.
 
-    Labels that all examples have, or none, are left out.
-
-    Args:
-        scores: (N,), or (N, K) for K labels.
-        targets: Of the same shape; 1 for yes, 0 for no.
-
-    Returns:
-        0 … 1, or nan if there is no label of both kinds, or a score of one is nan.
-
-    Raises:
-        MissingExtraError: Without scikit-learn.
+    Labels that all examples have, or none, are left out. It is nan if no label remains, or a score
+    of one is nan.
 
     Example:
         >>> import torch

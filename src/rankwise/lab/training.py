@@ -57,11 +57,7 @@ _MEASURED_EPOCHS, _MEASURED_SECONDS = 3, 60.0
 
 
 class StoppedError(RunError):
-    """A signal asked the run to stop; its state is saved.
-
-    Attributes:
-        signal: The signal's number.
-    """
+    """The signal of number `signal` asked the run to stop; its state is saved."""
 
     def __init__(self, text: str, signal: int) -> None:
         super().__init__(text)
@@ -226,11 +222,7 @@ def _restore(state: TrainingState, folder: RunFolder, threads: int) -> EpochReco
 def _train_epoch(
     state: TrainingState, folder: RunFolder, stop: StopSignal, callback: Callback
 ) -> None:
-    """Train on the rest of an epoch's batches, unless time is up or the loss is not finite.
-
-    Raises:
-        StoppedError: If a signal came; the state is saved.
-    """
+    """Train on the rest of an epoch's batches, unless time is up or the loss is not finite."""
     task = state.task
     for network in task.parts.values():
         network.train()

@@ -42,49 +42,24 @@ _CLOCKS = ("data", "step", "probe", "eval", "save")
 
 @dataclass
 class TrainingState:
-    """Everything that changes while a run is trained.
-
-    Attributes:
-        config: The resolved options.
-        fabric: Devices and precision.
-        task: Networks and data.
-        optimizers: One for each of the task's networks.
-        budget: How long to train.
-        epoch: How many epochs are done.
-        batch: How many batches of the next one are done.
-        factor: The schedule's present factor of the rates.
-        spent: Seconds of training in the epochs that are done.
-        now: Seconds of training so far, as all processes have agreed on.
-        sums: Over this epoch's batches.
-        clocks: This epoch's seconds, by what they went into.
-    """
+    """Everything that changes while a run is trained."""
 
     config: Config
     fabric: Fabric
     task: Task
     optimizers: dict[str, EpochOptimizer]
     budget: Budget
-    epoch: int = 0
-    batch: int = 0
-    factor: float = 1.0
-    spent: float = 0.0
-    now: float = 0.0
-    sums: dict[str, Tensor] = field(default_factory=dict)
+    epoch: int = 0  # how many epochs are done
+    batch: int = 0  # how many batches of the next one are done
+    factor: float = 1.0  # the schedule's present factor of the rates
+    spent: float = 0.0  # seconds of training in the epochs that are done
+    now: float = 0.0  # seconds of training so far, as all processes have agreed on
+    sums: dict[str, Tensor] = field(default_factory=dict)  # over this epoch's batches
     clocks: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_CLOCKS, 0.0))
 
     @classmethod
     def build(cls, config: Config, fabric: Fabric, budget: Budget) -> TrainingState:
-        """Return the state of a run at its start.
-
-        Args:
-            config: The resolved options.
-            fabric: Devices and precision.
-            budget: How long to train.
-
-        Raises:
-            ConfigError: If network and data don't go together.
-            DataError: If the data can't be found.
-        """
+        """Return the state of a run at its start."""
         task = _build_task(config, fabric)
         optimizers = {
             name: build_optimizer(
@@ -191,11 +166,7 @@ class TrainingState:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state.
-
-        Raises:
-            RunError: If it was saved with other data.
-        """
+        """Continue from a saved state."""
         if state["fingerprint"] != self.task.fingerprint:
             raise RunError(
                 f"{self.config.data} has changed since the run was started: it had "
@@ -219,12 +190,7 @@ class TrainingState:
 def measure_layers(
     parts: Mapping[str, nn.Module], optimizers: Mapping[str, EpochOptimizer]
 ) -> LayerColumns:
-    """Probe the networks, unless the optimizer has just done so; add the layers' rates.
-
-    Args:
-        parts: The networks, by name; "" for a single one.
-        optimizers: Their optimizers.
-    """
+    """Probe the networks, unless the optimizer has just done so; add the layers' rates."""
     columns: dict[str, list[Any]] = {name: [] for name in ("name", *_METRICS, "rate")}
     for part, network in parts.items():
         probe = optimizers[part].last_probe or rankwise.probe(network)

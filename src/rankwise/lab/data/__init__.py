@@ -62,17 +62,10 @@ def is_text(name: str) -> bool:
 def load_dataset(
     name: str, root: Path, *, image_size: int | None = None
 ) -> ImageDataset | TextDataset:
-    """Find and load a dataset.
+    """Find and load one of `DATASETS`, or a dataset with one of `PREFIXES`.
 
-    Args:
-        name: One of `DATASETS`; or `folder:PATH` (class folders), `hf:NAME_OR_PATH` (Hugging Face
-            `datasets`), `text:PATH` (words).
-        root: The folder of the named datasets; paths are also looked for below it.
-        image_size: Height and width that images are resized to; None keeps their size.
-
-    Raises:
-        ConfigError: If there is no such dataset, or the size is below 1.
-        DataError: If its files are missing or broken; the message says where to put them.
+    The named datasets are in `root`; paths are also looked for below it. Without an image size,
+    images keep theirs.
 
     Example:
         >>> load_dataset("digits", Path("data"), image_size=16).shape

@@ -32,19 +32,12 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """How training images are changed.
+    """How training images are changed."""
 
-    Attributes:
-        padding: Black pixels added on each side before a crop of the image's size.
-        flip: Whether half of the images are mirrored.
-        cutout: Side of a square that is set to the mean (Cutout, one hole); 0 for none.
-        random_resize: Whether to resize crops of random area and aspect ratio instead of padding.
-    """
-
-    padding: int = 0
-    flip: bool = False
-    cutout: int = 0
-    random_resize: bool = False
+    padding: int = 0  # black pixels added on each side before a crop of the image's size
+    flip: bool = False  # mirrors half of the images
+    cutout: int = 0  # side of a square that is set to the mean (Cutout, one hole); 0 for none
+    random_resize: bool = False  # crops of random area and aspect ratio instead of padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +97,7 @@ def draw_boxes(count: int, height: int, width: int, generator: torch.Generator) 
     """Draw boxes of 8 … 100 % of an image's area and an aspect ratio of 3/4 … 4/3.
 
     Both are drawn up to ten times until the box fits; if it never does, the largest box with an
-    allowed aspect ratio is used.
-
-    Returns:
-        Top, left, height and width, int64 (count, 4).
+    allowed aspect ratio is used. A box is top, left, height and width: int64 (count, 4).
     """
     area, aspect, position = (
         torch.rand(count, size, dtype=torch.float64, generator=generator)
@@ -129,17 +119,7 @@ def draw_boxes(count: int, height: int, width: int, generator: torch.Generator) 
 def augment(
     images: Tensor, draws: AugmentationDraws, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
-    """Augment and normalise a batch.
-
-    Args:
-        images: uint8 (B, C, H, W), on any device.
-        draws: The random choices for these images.
-        mean: Mean of each channel, on the scale 0 … 1.
-        std: Standard deviation of each channel, likewise.
-
-    Returns:
-        float32 (B, C, H, W), channels last.
-    """
+    """Augment and normalise a batch: uint8 (B, C, H, W) → float32, channels last."""
     augmentation = draws.augmentation
     boxes, flips = draws.boxes.to(images.device), draws.flips.to(images.device)
     if augmentation.random_resize:

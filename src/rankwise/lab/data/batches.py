@@ -74,21 +74,9 @@ def iter_train_batches(
 ) -> Iterator[Batch]:
     """Iterate over the augmented batches of an epoch, in random order.
 
-    Args:
-        dataset: The dataset.
-        augmentation: How training images are changed.
-        batch_size: Images of a batch, over all processes.
-        seed: The run's seed; with the epoch it determines the order, with the batch the
-            augmentation.
-        epoch: Number of the epoch.
-        start: First batch, for a run that resumes within an epoch. Those before are not read.
-        rank: Number of this process.
-        world: Number of processes; each gets an equal part of every batch.
-        device: Device of the batches.
-        workers: Number of processes that read image files.
-
-    Raises:
-        ConfigError: If a batch can't be split evenly.
+    The batch size is that of all processes; each gets an equal part of every batch. Seed and epoch
+    determine the order, together with the batch's number the augmentation. Batches before `start`
+    are not read.
     """
     count = len(dataset.train)
     batches = count_batches(count, batch_size)
@@ -136,14 +124,8 @@ def iter_test_batches(
 ) -> Iterator[Batch]:
     """Iterate over a split in order, without augmentation, each image once over all processes.
 
-    Args:
-        dataset: The dataset.
-        split: Which of its splits.
-        batch_size: Images of a batch of this process; the last batch may be shorter.
-        rank: Number of this process; each process has a contiguous part of the split.
-        world: Number of processes; the last ones may get fewer images, or none.
-        device: Device of the batches.
-        workers: Number of processes that read image files.
+    Each process has a contiguous part of the split; the last ones may get fewer images, or none.
+    The batch size is that of this process; its last batch may be shorter.
     """
     _check_batch_size(batch_size)
     images = dataset.test if split == "test" else dataset.train
@@ -177,18 +159,11 @@ class _ReadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _FileImages(Dataset[Tensor | DataError]):
-    """Read images and bring them to the dataset's shape, in a worker.
-
-    Attributes:
-        split: The image files.
-        shape: Channels, height and width.
-        crop_seed: Seed of the random crops (the image's number is appended), or None for the
-            centre.
-    """
+    """Read images and bring them to the dataset's shape, in a worker."""
 
     split: FileSplit
     shape: tuple[int, int, int]
-    crop_seed: tuple[int | str, ...] | None
+    crop_seed: tuple[int | str, ...] | None  # the image's number is appended; None: the centre
 
     def __getitem__(self, index: int) -> Tensor | DataError:
         try:

@@ -69,46 +69,27 @@ Split = MemorySplit | FileSplit
 
 @dataclass(frozen=True, slots=True)
 class ImageDataset:
-    """Images with their classes.
-
-    Attributes:
-        name: As the user wrote it.
-        train: The training images.
-        test: The test images.
-        classes: Names of the classes, in the order of the targets.
-        shape: Channels, height and width of the network's input.
-        mean: Mean of each channel over the training images, on the scale 0 … 1.
-        std: Standard deviation of each channel, likewise.
-        multilabel: Whether an image may have several labels.
-        can_flip: Whether a mirrored image means the same (a mirrored digit does not).
-    """
+    """Images with their classes."""
 
     name: str
     train: Split
     test: Split
-    classes: tuple[str, ...]
-    shape: tuple[int, int, int]
-    mean: tuple[float, ...]
+    classes: tuple[str, ...]  # in the order of the targets
+    shape: tuple[int, int, int]  # channels, height and width of the network's input
+    mean: tuple[float, ...]  # of each channel over the training images, on the scale 0 … 1
     std: tuple[float, ...]
-    multilabel: bool = False
-    can_flip: bool = True
+    multilabel: bool = False  # an image may have several labels
+    can_flip: bool = True  # a mirrored image means the same (a mirrored digit does not)
 
 
 @dataclass(frozen=True, slots=True)
 class TextDataset:
-    """Text as word numbers.
-
-    Attributes:
-        name: As the user wrote it.
-        train: The training text, int64 (N,).
-        test: The test text.
-        words: The vocabulary, in the order of the numbers; unknown words are "<unk>".
-    """
+    """Text as word numbers."""
 
     name: str
-    train: Tensor
+    train: Tensor  # int64 (N,)
     test: Tensor
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # in the order of the numbers; unknown words are "<unk>"
 
 
 def make_dataset(
@@ -126,10 +107,6 @@ def make_dataset(
 
     Images in files need a shape. With `sample`, mean and deviation are measured on that many
     images, else on all.
-
-    Raises:
-        DataError: If a split is empty, if the shapes of the splits differ, or if a target is not
-            one of the classes.
     """
     for split in (train, test):
         _check_split(name, split, len(classes), multilabel)
@@ -187,12 +164,10 @@ def _sample_images(split: Split, shape: tuple[int, int, int], sample: int | None
 
 
 def measure_channels(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel on the scale 0 … 1, exact to rounding.
+    """Return mean and standard deviation of each channel of uint8 (N, C, H, W), scaled to 0 … 1.
 
-    A constant channel gets the deviation 1, so that it can be divided by.
-
-    Args:
-        images: uint8 (N, C, H, W).
+    Both are exact to rounding. A constant channel gets the deviation 1, so that it can be divided
+    by.
 
     Example:
         >>> measure_channels(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2))
@@ -279,16 +254,9 @@ def take_subset(
     """Return the dataset with fewer training images, or words, and perhaps another test split.
 
     The images are the first ones of each class, in proportion to the class's size; the words are
-    the first ones. The choice does not depend on a run's seed. Means and deviations stay those of
-    the whole training split.
-
-    Args:
-        dataset: The whole dataset.
-        size: How many to train on.
-        validate: Whether the next ones, at most as many as the test split has, replace it.
-
-    Raises:
-        ConfigError: If there are not enough.
+    the first ones. With `validate`, the next ones, at most as many as the test split has, replace
+    it. The choice does not depend on a run's seed. Means and deviations stay those of the whole
+    training split.
 
     Example:
         >>> from pathlib import Path

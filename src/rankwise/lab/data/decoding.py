@@ -95,20 +95,11 @@ def decode_image(
     resize: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Decode one image to uint8 (3, H, W).
+    """Decode one image to uint8 (3, H, W): resize its shorter side, then crop the centre.
 
     Only the first frame is read, transparency is dropped, 16 bits become 8, and the EXIF
-    orientation is ignored (as in the published training recipes).
-
-    Args:
-        encoded: The encoded image, or its file.
-        size: Height and width of the result: the shorter side is resized to `resize` and the
-            centre is cropped. None keeps the image's own size.
-        resize: Length of the shorter side before the crop; None for `size`.
-        name: Name of the image in errors; None for the path.
-
-    Raises:
-        DataError: If the image is broken, too large or of an unknown format.
+    orientation is ignored (as in the published training recipes). With `size` None the image keeps
+    its size; with `resize` None it is `size`. Errors call the image `name`.
     """
     name = name or _name_image(encoded, "an image")
     opened = _open(encoded, name)
@@ -223,9 +214,6 @@ def load_image_files(
 
     Without a size, all images keep the size that they share, or are brought to `DEFAULT_SIZE` if
     they differ. With `stream=False`, they are loaded even if they exceed `MEMORY_LIMIT`.
-
-    Raises:
-        DataError: If an image can't be read, or a target is not one of the classes.
     """
     common = (size, size) if size is not None else _find_common_size(train.images, test.images)
     height, width = common or (DEFAULT_SIZE, DEFAULT_SIZE)

@@ -28,12 +28,7 @@ _CHUNK = 1 << 20
 
 
 def list_folders(root: Path, names: Sequence[str]) -> list[Path]:
-    """List the folders that may hold a dataset: `root/NAME`, and `root` itself if so named.
-
-    Args:
-        root: The folder of all datasets.
-        names: Names of the dataset's folder, such as "mnist" or "MNIST/raw".
-    """
+    """List the folders that may hold a dataset: `root/NAME`, and `root` itself if so named."""
     folders = [root / name for name in names]
     absolute = root.resolve()
     if any(absolute.match(name) for name in names):
@@ -58,14 +53,7 @@ def require_file(
 
 
 def missing_error(name: str, folders: Sequence[Path], *, files: str, advice: str) -> DataError:
-    """Return the error for a dataset that was not found.
-
-    Args:
-        name: The dataset.
-        folders: The folders that were searched.
-        files: The files that were looked for, such as "the files a and b".
-        advice: How to get it, as the rest of the sentence "Either …".
-    """
+    """Return the error for a dataset that was not found; `advice` completes "Either …"."""
     places = ", ".join(dict.fromkeys(map(str, folders)))
     other = "text:PATH with a text of your own" if name == "ptb" else "digits, which needs no files"
     return DataError(
@@ -93,11 +81,7 @@ class LimitedFile(io.RawIOBase):
         self._file = _open(path)
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes; fewer than asked for at the end of the file.
-
-        Raises:
-            DataError: If the file is damaged or longer than the limit.
-        """
+        """Return the next bytes; fewer than asked for at the end of the file."""
         try:
             data = self._file.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         except (OSError, EOFError, zlib.error) as error:

@@ -63,15 +63,6 @@ def load_hugging_face(name_or_path: str, image_size: int | None) -> ImageDataset
     The images are in the column of type Image, the labels in `fine_label`, `label`, `labels` or
     the only column of type ClassLabel. The test is the split `test` or `validation`, the first
     that has labels; if there is none, every fifth row is for testing.
-
-    Args:
-        name_or_path: The hub id or the path.
-        image_size: Height and width of the result. None takes the size that all images share, or
-            224 if they differ.
-
-    Raises:
-        DataError: If the dataset can't be loaded, or has no such columns.
-        rankwise.MissingExtraError: If `datasets` is not installed.
     """
     tables = _load_tables(name_or_path)
     if "train" not in tables:
@@ -179,19 +170,10 @@ def _number_classes(
 
 
 def read_parquet_images(files: Sequence[Path], *, label: str) -> tuple[MemorySplit, list[str]]:
-    """Decode all images of parquet files, which must be of one size; grey becomes colour.
+    """Decode the images and labels of a split's shards, and its class names if the first has them.
 
-    Args:
-        files: The shards of one split, in order. Images are in the only column of bytes, or of
-            structs with the field `bytes`.
-        label: The column of classes, as integers.
-
-    Returns:
-        The split, and the class names; empty if the first file does not name them.
-
-    Raises:
-        DataError: If a file, an image or a label can't be read.
-        rankwise.MissingExtraError: If `pyarrow` is not installed.
+    The images must be of one size, in the only column of bytes, or of structs with the field
+    `bytes`; grey becomes colour.
     """
     schema = _open_parquet(files[0]).schema_arrow
     columns = [field.name for field in schema if _is_image_type(field.type)]

@@ -40,19 +40,12 @@ _TINY_TRAINING = re.compile(r"train/(n\d+)/images/[^/]+\.JPEG")
 
 @dataclass(frozen=True, slots=True)
 class _ClassFolders:
-    """The images in the class folders below a root.
-
-    Attributes:
-        root: The parent of the class folders.
-        images: The sorted files of each class, as CLASS/NAME; classes without any are left out.
-        others: Number of files in the class folders that are not images.
-        empty: Number of class folders without an image.
-    """
+    """The images in the class folders below a root."""
 
     root: Path
-    images: dict[str, list[str]]
-    others: int
-    empty: int
+    images: dict[str, list[str]]  # sorted files of each class, as CLASS/NAME; no empty classes
+    others: int  # files in the class folders that are not images
+    empty: int  # class folders without an image
 
 
 def load_folder(path: Path, image_size: int | None) -> ImageDataset:
@@ -61,15 +54,6 @@ def load_folder(path: Path, image_size: int | None) -> ImageDataset:
     Either `PATH/train/CLASS/*` with `PATH/test/CLASS/*` (or `val`, `valid`, `validation`: the
     first that exists), or only `PATH/CLASS/*` or `PATH/train/CLASS/*`. Without a test folder, every
     fifth image of each class, in the order of the names, is for testing.
-
-    Args:
-        path: The folder.
-        image_size: Height and width of the result. None takes the size that all images share, or
-            224 if they differ.
-
-    Raises:
-        DataError: If there is no such folder, it has no class folders with images, or the test
-            has a class without training images.
     """
     train, test = _list_splits(path)
     _warn_about_skipped(path, [train] if test is None else [train, test])
@@ -172,9 +156,6 @@ def load_imagenet(root: Path) -> ImageDataset:
 
     Training images keep their size, for random crops. The validation images are the test: their
     shorter side is resized to 256 pixels and the centre of 224×224 is cropped.
-
-    Raises:
-        DataError: If the folders are missing or have different classes.
     """
     folders = list_folders(root, ("imagenet", "ImageNet"))
     train_folder = require_file(
@@ -221,9 +202,6 @@ def load_tiny_imagenet(root: Path) -> ImageDataset:
     """Load `tiny-imagenet-200/` or `tiny-imagenet-200.zip` from ROOT or `ROOT/tiny-imagenet/`.
 
     The labels of its test images were never published, so the validation images are the test.
-
-    Raises:
-        DataError: If neither is there, or it is not in the original layout.
     """
     folders = [root, *list_folders(root, ("tiny-imagenet", "TinyImageNet"))]
     if root.resolve().name == TINY_FOLDER:

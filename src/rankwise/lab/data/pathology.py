@@ -36,11 +36,7 @@ Rows = list[dict[str, str]]
 
 
 def load_mhist(root: Path) -> ImageDataset:
-    """Load `ROOT/mhist/annotations.csv` and `ROOT/mhist/images/*.png`, with the table's split.
-
-    Raises:
-        DataError: If the dataset is missing or its table is not the original one.
-    """
+    """Load `ROOT/mhist/annotations.csv` and `ROOT/mhist/images/*.png`, with the table's split."""
     page = "https://bmirds.github.io/MHIST"
     table = _find_table(root, "mhist", ("mhist", "MHIST"), table="annotations.csv", page=page)
     rows = _read_table(table, ("Image Name", "Majority Vote Label", "Partition"))
@@ -67,9 +63,6 @@ def load_adp(root: Path) -> ImageDataset:
     The split is read from `splits/train.npy` and `splits/test.npy` (row numbers), or from
     `train.csv` and `test.csv` (a column "Patch Names"), if they exist. Otherwise a fifth of the
     images, selected by a hash of the name, is for testing.
-
-    Raises:
-        DataError: If the dataset is missing or its table is not the original one.
     """
     names = ("adp", "ADP", "ADP V1.0 Release")
     page = "https://www.dsp.utoronto.ca/projects/ADP"

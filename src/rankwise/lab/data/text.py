@@ -26,9 +26,6 @@ def load_ptb(root: Path) -> TextDataset:
 
     They are looked for in `ROOT/ptb/` and in `ROOT/simple-examples/data/`, where the original
     archive unpacks them. The validation file is not used.
-
-    Raises:
-        DataError: If the files are missing or don't have the well-known 10,000 words.
     """
     folders = list_folders(root, PTB_FOLDERS)
     files = ("ptb.train.txt", "ptb.test.txt")
@@ -57,9 +54,6 @@ def load_text(path: Path) -> TextDataset:
     Words are separated by whitespace; "<eos>" is added at the end of each line. The vocabulary
     is that of the training text, in the order of first occurrence, and "<unk>". The last tenth of
     the lines of a single file is the test.
-
-    Raises:
-        DataError: If there is no such text, it isn't UTF-8, or it is too short.
     """
     if path.is_dir():
         test = next((t for t in (path / "test.txt", path / "valid.txt") if t.is_file()), None)
@@ -107,21 +101,9 @@ def iter_text_batches(
 ) -> Iterator[Batch]:
     """Iterate over a text in order, all columns in parallel.
 
-    Args:
-        words: The text as numbers, (N,). It is cut into `columns` pieces that are read in
-            parallel; the remainder is dropped.
-        columns: Number of pieces: the global batch size.
-        length: Words of a piece per batch; the last batch may be shorter.
-        start: First batch, for a run that resumes within an epoch.
-        rank: Number of this process.
-        world: Number of processes that share the columns.
-        device: Device of the batches.
-
-    Yields:
-        Inputs (T, B) and the next words (T, B), where B is `columns / world`.
-
-    Raises:
-        ConfigError: If the columns can't be shared evenly, or the text is too short.
+    The text (N,) is cut into `columns` pieces, the global batch size; the remainder is dropped. A
+    batch has `length` words of each piece, the last one perhaps fewer: inputs and next words are
+    (T, B), where B is `columns / world`. The first batch is number `start`.
 
     Example:
         >>> batches = iter_text_batches(torch.arange(10), columns=2, length=2)

@@ -24,17 +24,8 @@ _GPT_WIDTH, _GPT_HEADS = 128, 4
 class LSTMLanguageModel(nn.Module):
     """Predict each next word from those before it.
 
-    Args:
-        vocabulary: Number of different words.
-        layers: Number of LSTM layers.
-        embedding: Size of a word's embedding.
-        hidden: Size of an LSTM layer.
-        dropout: Of the embeddings, between the layers and of the last output.
-        tied: Whether the decoder shares the embedding's weight. The last layer then has the
-            embedding's size.
-
-    Raises:
-        ConfigError: If there is no layer.
+    The dropout is that of the embeddings, between the layers and of the last output. Where the
+    decoder is tied to the embedding's weight, the last layer has the embedding's size.
 
     Example:
         >>> import torch
@@ -71,15 +62,9 @@ class LSTMLanguageModel(nn.Module):
         nn.init.zeros_(self.decoder.bias)
 
     def forward(self, words: Tensor, state: LSTMState | None = None) -> tuple[Tensor, LSTMState]:
-        """Return the logits of the next words.
+        """Return the logits (T, B, vocabulary) after words (T, B), and the state at their end.
 
-        Args:
-            words: int64 (T, B).
-            state: The state that the previous call returned; None to start from zeros.
-
-        Returns:
-            Logits (T, B, vocabulary), and the state after the last word. It is part of the
-            graph: detach it before the next piece of text.
+        The state is part of the graph: detach it before the next piece of text.
         """
         states = state if state is not None else [None] * len(self.layers)
         outputs = self.dropout(self.embedding(words))  # (T, B, embedding)
@@ -132,21 +117,11 @@ def build_language_network(
     tied: bool = True,
     context: int = 70,
 ) -> nn.Module:
-    """Build a language model.
+    """Build one of LANGUAGE_NETWORKS; `width` is a factor for embedding and layers.
 
-    All are called alike: `logits, state = model(words, state)`, with words (T, B) and logits
-    (T, B, vocabulary).
-
-    Args:
-        name: One of LANGUAGE_NETWORKS.
-        vocabulary: Number of different words.
-        width: Factor for the sizes of the embedding and of the layers.
-        dropout: None for the network's default: 0.4 for an LSTM, 0.1 for a GPT.
-        tied: Whether the decoder shares the embedding's weight.
-        context: Maximum number of words in one call of a GPT; an LSTM has no such limit.
-
-    Raises:
-        ConfigError: If there is no such network, or an option is out of range.
+    All are called alike: `logits, state = model(words, state)`, with words (T, B) and logits (T, B,
+    vocabulary). Without a dropout, an LSTM has 0.4 and a GPT 0.1. A GPT takes at most `context`
+    words in one call; an LSTM has no such limit.
 
     Example:
         >>> model = build_language_network("lstm2", vocabulary=100, width=0.1)

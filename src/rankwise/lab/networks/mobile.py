@@ -55,14 +55,9 @@ _EFFICIENTNET_DROP_RATE = 0.2
 class InvertedResidual(nn.Module):
     """MobileNetV2's block: 1 × 1 to more channels, 3 × 3 depthwise, 1 × 1 without activation.
 
-    Args:
-        inputs: Input channels.
-        outputs: Output channels.
-        stride: Of the 3 × 3 convolution.
-        expansion: Channels of the 3 × 3 convolution for each input channel.
-        cifar: Whether every block has its first convolution, even at expansion 1, and every
-            block of stride 1 has a shortcut, projected where needed. The CIFAR adaptation whose
-            parameter count is published has both; the paper has neither.
+    With `cifar`, every block has its first convolution, even at expansion 1, and every block of
+    stride 1 has a shortcut, projected where needed. The CIFAR adaptation whose parameter count is
+    published has both; the paper has neither.
     """
 
     def __init__(
@@ -105,11 +100,7 @@ def build_mobilenetv2(spec: NetworkSpec, *, cifar: bool) -> nn.Module:
 
 
 class StochasticDepth(nn.Module):
-    """Skip a block for random images in training (Huang et al. 2016).
-
-    Args:
-        drop_rate: Probability of skipping.
-    """
+    """Skip a block for random images in training (Huang et al. 2016)."""
 
     def __init__(self, drop_rate: float = 0.0) -> None:
         super().__init__()
@@ -125,15 +116,7 @@ class StochasticDepth(nn.Module):
 
 
 class MBConv(nn.Module):
-    """EfficientNet's block: an inverted residual with squeeze and excitation.
-
-    Args:
-        inputs: Input channels.
-        outputs: Output channels.
-        stride: Of the depthwise convolution.
-        kernel: Height and width of the depthwise convolution.
-        expansion: Channels of the depthwise convolution for each input channel.
-    """
+    """EfficientNet's block: an inverted residual with squeeze and excitation."""
 
     def __init__(
         self, inputs: int, outputs: int, stride: int, *, kernel: int, expansion: int

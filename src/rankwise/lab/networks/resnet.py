@@ -37,14 +37,7 @@ _SQUEEZE_RATIO = 16  # SENet's r: channels of a block for each channel of its sq
 
 
 class BasicBlock(nn.Module):
-    """Two 3 × 3 convolutions and a shortcut.
-
-    Args:
-        inputs: Input channels.
-        outputs: Output channels.
-        stride: Of the first convolution.
-        shortcut: None for the identity, or a 1 × 1 convolution where the shape changes.
-    """
+    """Two 3 × 3 convolutions and a shortcut; by default one that fits the shapes."""
 
     expansion = 1
 
@@ -66,15 +59,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 × 1, 3 × 3 and 1 × 1 convolutions and a shortcut.
-
-    Args:
-        inputs: Input channels.
-        outputs: Output channels.
-        stride: Of the 3 × 3 convolution.
-        expansion: The 3 × 3 convolution has `outputs` / `expansion` channels.
-        groups: Of the 3 × 3 convolution.
-    """
+    """1 × 1, 3 × 3 and 1 × 1 convolutions, `outputs` / `expansion` wide inside, and a shortcut."""
 
     expansion = 4
 

@@ -23,14 +23,8 @@ _VIT_HEADS, _VIT_LAYERS, _VIT_WIDTH = 3, 6, 192
 class TransformerBlock(nn.Module):
     """Attention, then a two-layer perceptron, each after a norm and each added to its input.
 
-    Args:
-        width: Size of a token.
-        heads: Number of attention heads, which share the width.
-        causal: Whether a token sees only itself and those before it.
-        dropout: Of the attention weights and of both outputs.
-
-    Raises:
-        ConfigError: If the width is not a multiple of the heads.
+    If causal, a token sees only itself and those before it. The dropout is that of the attention
+    weights and of both outputs.
 
     Example:
         >>> import torch
@@ -91,13 +85,7 @@ class _Perceptron(nn.Module):
 class VisionTransformer(nn.Module):
     """Split an image into patches; every patch attends to every other.
 
-    The classifier gets the mean over the patches; there is no class token.
-
-    Args:
-        spec: Classes, channels and size; `spec.width` is ignored.
-        width: Size of a token.
-        layers: Number of blocks.
-        heads: Attention heads of a block.
+    The classifier gets the mean over the patches; there is no class token. `spec.width` is ignored.
     """
 
     def __init__(self, spec: NetworkSpec, *, width: int, layers: int, heads: int) -> None:
@@ -139,18 +127,6 @@ def build_vit(spec: NetworkSpec) -> nn.Module:
 class GPT(nn.Module):
     """Predict each next word from those before it.
 
-    Args:
-        vocabulary: Number of different words.
-        layers: Number of blocks.
-        heads: Attention heads of a block.
-        width: Size of a word's embedding.
-        context: Maximum number of words in one call.
-        dropout: Of the embeddings and inside the blocks.
-        tied: Whether the decoder shares the embedding's weight.
-
-    Raises:
-        ConfigError: If the width is not a multiple of the heads.
-
     Example:
         >>> import torch
         >>> logits, state = GPT(50, layers=1, width=16, context=8)(torch.zeros(8, 2).long())
@@ -187,17 +163,9 @@ class GPT(nn.Module):
         _initialise(self)
 
     def forward(self, words: Tensor, state: None = None) -> tuple[Tensor, None]:
-        """Return the logits of the next words.
+        """Return the logits (T, B, vocabulary) after words (T, B), T at most the context, and None.
 
-        Args:
-            words: int64 (T, B), T at most the context.
-            state: None: a GPT has no state. The argument makes all language models callable alike.
-
-        Returns:
-            Logits (T, B, vocabulary), and None.
-
-        Raises:
-            ConfigError: If there are more words than the context holds.
+        A GPT has no state; the argument makes all language models callable alike.
         """
         if len(words) > self.context:
             raise ConfigError(

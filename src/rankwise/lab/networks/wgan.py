@@ -18,14 +18,8 @@ __all__ = ["Critic", "Generator", "clip_weights", "gradient_penalty"]
 class Generator(nn.Module):
     """Generate images from noise: 4×4 at first, doubled by each transposed convolution.
 
-    Args:
-        size: Height and width of the images, a power of two such as 32 or 64.
-        channels: Channels of the images.
-        latent: Length of the noise vector of an image.
-        width: Channels before the last layer; twice as many in each layer before that.
-
-    Raises:
-        ConfigError: If the size is not a power of two of at least 8.
+    The size is a power of two such as 32 or 64. The last layer has `width` input channels, each
+    layer before it twice as many.
 
     Example:
         >>> import torch
@@ -53,15 +47,7 @@ class Generator(nn.Module):
 class Critic(nn.Module):
     """Score images, higher for more real ones: the generator reversed.
 
-    Args:
-        size: Height and width of the images, a power of two such as 32 or 64.
-        channels: Channels of the images.
-        width: Channels after the first layer; twice as many in each layer after that.
-        norm: Whether to use batch norm, as with clipped weights. The gradient penalty is defined
-            for each image by itself, so its critic must not use batch norm.
-
-    Raises:
-        ConfigError: If the size is not a power of two of at least 8.
+    The gradient penalty is defined for each image by itself, so its critic must not use batch norm.
 
     Example:
         >>> import torch
@@ -104,16 +90,8 @@ def clip_weights(critic: nn.Module, bound: float = 0.01) -> None:
 def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, epsilon: Tensor) -> Tensor:
     """Return E[(‖∇f(x̂)‖₂ − 1)²], the penalty for slopes other than 1 between real and fake.
 
-    Each x̂ = ε·real + (1 − ε)·fake, with one random ε in 0 … 1 for each pair.
-
-    Args:
-        critic: Scores each image independently.
-        real: Images (B, C, H, W).
-        fake: As many images; no gradient flows back into the generator.
-        epsilon: ε of each pair (B,).
-
-    Returns:
-        The penalty without its factor (10 in the paper), ready for `backward`.
+    Each x̂ = ε·real + (1 − ε)·fake, with one random ε in 0 … 1 for each pair: (B,). No gradient
+    flows back into the generator. The factor of the penalty (10 in the paper) is not applied.
     """
     epsilon = epsilon.to(real)[:, None, None, None]
     between = (epsilon * real + (1 - epsilon) * fake).detach().requires_grad_()

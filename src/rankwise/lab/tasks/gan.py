@@ -39,16 +39,7 @@ _COMPARED = 2000  # images, of each kind, behind a Fréchet distance
 
 
 class GanTask:
-    """Generator and critic, each with an optimizer of its own.
-
-    Args:
-        config: The resolved options.
-        fabric: Devices and precision.
-        images: The data, 32×32 or 64×64.
-
-    Raises:
-        ConfigError: If the images don't fit in memory.
-    """
+    """Generator and critic, each with an optimizer of its own."""
 
     def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
         if not isinstance(images.train, MemorySplit) or not isinstance(images.test, MemorySplit):

@@ -39,13 +39,7 @@ __all__ = ["ImageTask"]
 
 
 class ImageTask:
-    """Classification, or several labels an image.
-
-    Args:
-        config: The resolved options.
-        fabric: Devices and precision.
-        images: The data.
-    """
+    """Classification, or several labels an image."""
 
     def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
         self.config, self.fabric = config, fabric

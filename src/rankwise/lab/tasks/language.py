@@ -36,13 +36,7 @@ Memory = tuple[tuple[Tensor, Tensor], ...] | None
 
 
 class LanguageTask:
-    """A language model on parallel columns of text, whose memory goes from batch to batch.
-
-    Args:
-        config: The resolved options.
-        fabric: Devices and precision.
-        text: The data.
-    """
+    """A language model on parallel columns of text, whose memory goes from batch to batch."""
 
     def __init__(self, config: Config, fabric: Fabric, text: TextDataset) -> None:
         self.config, self.fabric, self.text = config, fabric, text

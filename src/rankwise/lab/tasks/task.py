@@ -48,17 +48,11 @@ class Position(NamedTuple):
 
 
 class Task(Protocol):
-    """A network, its data, and how the one learns from the other.
+    """A network, its data, and how the one learns from the other."""
 
-    Attributes:
-        parts: The networks that have an optimizer each, by their name; "" for a single one.
-        per_epoch: How many batches make an epoch.
-        fingerprint: What distinguishes this data from other data of the same name.
-    """
-
-    parts: dict[str, nn.Module]
-    per_epoch: int
-    fingerprint: dict[str, Any]
+    parts: dict[str, nn.Module]  # networks that have an optimizer each; "" for a single one
+    per_epoch: int  # how many batches make an epoch
+    fingerprint: dict[str, Any]  # tells this data from other data of the same name
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         """Iterate over this process's share of an epoch's batches, from a batch on."""
@@ -141,16 +135,8 @@ def update(
 
     The optimizer may evaluate the loss several times (SAM twice, a line search as often as it
     needs). Each evaluation sees the same dropout, and only the first changes the running statistics
-    of batch normalisation; those without gradients return the loss alone.
-
-    Args:
-        fabric: Backpropagates in its precision.
-        optimizer: Whose step it is.
-        network: Whose parameters it updates.
-        loss_of: Computes the loss.
-        seed: Of the random numbers inside the network.
-        clip: The largest norm of the gradient; 0 for no limit.
-        after_backward: Called when the gradients are there.
+    of batch normalisation; those without gradients return the loss alone. A `clip` of 0 is no
+    limit.
     """
     evaluations = 0
 
