@@ -12,7 +12,7 @@ import rankwise
 PACKAGE = Path(rankwise.__file__).parent
 
 # What each folder may import, beside itself and what everyone may use.
-EVERYONE = {"errors", "_text", "_table", "_io", "__init__"}
+EVERYONE = {"errors", "_lazy", "_text", "_table", "_io", "__init__"}
 _LIBRARY = {"numerics", "charts", "probes", "checkpoints", "optim", "api"}
 _LAB = _LIBRARY | {"lab"}
 _REPORTS = _LAB | {"study", "reports"}
@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "integrations": _REPORTS,
     "cli": _REPORTS,
     "errors": set(),
+    "_lazy": set(),
     "_text": set(),
     "_io": set(),
     "_table": set(),

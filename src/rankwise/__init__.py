@@ -6,8 +6,9 @@ do not wait for torch.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rankwise._lazy import import_lazily
 
 if TYPE_CHECKING:  # for type checkers; a test compares these names with the table below
     from rankwise.api import probe as probe
@@ -52,40 +53,31 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
 __version__ = "0.1.0"
 
 _PUBLIC_NAMES = {
-    "api": "probe",
-    "errors": (
+    ".api": "probe",
+    ".errors": (
         "ArgumentError CheckpointError DistributedError MissingExtraError NotFiniteError "
         "ProbeMismatchError RankwiseError TargetError UnknownLayerError UnsafeFileError"
     ),
-    "numerics.evbmf": "LowRank evbmf low_rank",
-    "numerics.metrics": (
+    ".numerics.evbmf": "LowRank evbmf low_rank",
+    ".numerics.metrics": (
         "condition effective_rank network_quality quality stable_rank theorem_rate_bound"
     ),
-    "numerics.spectrum": "singular_values",
-    "numerics.unfold": "Unfolding infer_kind plan_unfoldings unfold",
-    "optim.param_groups": "layer_groups",
-    "optim.rates": "beta_for",
-    "optim.rmsgd": "RMSGD",
-    "optim.stable_rank_lr": "StableRankLR",
-    "probes.diff": "LayerChange ProbeDiff",
-    "probes.explain": "explain",
-    "probes.layer_metrics": "LayerMetrics LayerSpectrum ModeMetrics",
-    "probes.measure": "Progress",
-    "probes.results": "Probe",
-    "probes.tensor": "Status",
+    ".numerics.spectrum": "singular_values",
+    ".numerics.unfold": "Unfolding infer_kind plan_unfoldings unfold",
+    ".optim.param_groups": "layer_groups",
+    ".optim.rates": "beta_for",
+    ".optim.rmsgd": "RMSGD",
+    ".optim.stable_rank_lr": "StableRankLR",
+    ".probes.diff": "LayerChange ProbeDiff",
+    ".probes.explain": "explain",
+    ".probes.layer_metrics": "LayerMetrics LayerSpectrum ModeMetrics",
+    ".probes.measure": "Progress",
+    ".probes.results": "Probe",
+    ".probes.tensor": "Status",
 }
-_MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names.split()}
 
-__all__ = sorted(["__version__", *_MODULE_OF])  # noqa: PLE0605 - the table is the only list
+# The table is the only list.
+__all__ = sorted(["__version__", *" ".join(_PUBLIC_NAMES.values()).split()])  # noqa: PLE0605
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'rankwise' has no attribute {name!r}")
-    value = getattr(import_module(f"rankwise.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # type checkers would take every name for defined
+    __getattr__, __dir__ = import_lazily(__name__, _PUBLIC_NAMES)

@@ -5,8 +5,9 @@ Names are imported when they are first used, so that a table does not wait for w
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rankwise._lazy import import_lazily
 
 if TYPE_CHECKING:
     from rankwise.study.archive import pack, unpack
@@ -19,6 +20,22 @@ if TYPE_CHECKING:
     from rankwise.study.runner import StudyOutcome, run_study
     from rankwise.study.summary import format_layers, format_trials
     from rankwise.study.table import StudyTable, Trials, build_table, group_trials
+else:  # type checkers would take every name for defined
+    __getattr__, __dir__ = import_lazily(
+        __name__,
+        {
+            ".archive": "pack unpack",
+            ".export": "to_csv to_json to_latex to_markdown",
+            ".grid": "GridPoint Study read_study",
+            ".local": "LocalRunner",
+            ".progress": "StudyProgress read_progress",
+            ".ray_cluster": "RayRunner",
+            ".results": "StudyResults collect_results",
+            ".runner": "StudyOutcome run_study",
+            ".summary": "format_layers format_trials",
+            ".table": "StudyTable Trials build_table group_trials",
+        },
+    )
 
 __all__ = [
     "GridPoint",
@@ -45,29 +62,3 @@ __all__ = [
     "to_markdown",
     "unpack",
 ]
-
-_MODULES = {
-    "archive": ("pack", "unpack"),
-    "export": ("to_csv", "to_json", "to_latex", "to_markdown"),
-    "grid": ("GridPoint", "Study", "read_study"),
-    "local": ("LocalRunner",),
-    "progress": ("StudyProgress", "read_progress"),
-    "ray_cluster": ("RayRunner",),
-    "results": ("StudyResults", "collect_results"),
-    "runner": ("StudyOutcome", "run_study"),
-    "summary": ("format_layers", "format_trials"),
-    "table": ("StudyTable", "Trials", "build_table", "group_trials"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
