@@ -9,9 +9,8 @@ from torch import nn
 import rankwise
 from rankwise.errors import ConfigError
 from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec, build_network, select_variant
+from rankwise.lab.networks.cnn import DenseLayer, PaddedShortcut
 from rankwise.lab.networks.mobile import ShuffleUnit, StochasticDepth
-from rankwise.lab.networks.resnet import PaddedShortcut
-from rankwise.lab.networks.vgg_densenet import DenseLayer
 
 PUBLISHED = {
     "resnet18": 11_173_962,
