@@ -10,13 +10,13 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any, get_args, get_type_hints
 
 import rankwise
+from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 
 __all__ = ["Config", "from_mapping", "read_toml"]
@@ -166,8 +166,7 @@ def _checked(options: Mapping[str, object], source: str) -> dict[str, Any]:
     for key, value in options.items():
         name = key.replace("-", "_")
         if name not in kinds:
-            near = get_close_matches(name, kinds, 1)
-            hint = f" Did you mean {near[0]}?" if near else " `rankwise train --help` lists them."
+            hint = suggest_names(name, kinds) or " `rankwise train --help` lists them."
             raise ConfigError(f"{source}: there is no option {key!r}.{hint}")
         if name in checked:
             raise ConfigError(f"{source}: {name} is given twice, with - and with _.")

@@ -149,14 +149,7 @@ _WITHOUT_MOMENTUM = ("sgd", "sgdp", "sam")
 _MUON_MOMENTUM = 0.95
 # Ours, for GANs: β₁ of the adaptive ones as in DCGAN (Radford et al., 2016).
 _ADAPTIVE = (
-    "adam",
-    "adamw",
-    "adamp",
-    "adabelief",
-    "adabound",
-    "radam",
-    "nadam",
-    "stable-rank-adamw",
+    *("adam", "adamw", "adamp", "adabelief", "adabound", "radam", "nadam", "stable-rank-adamw"),
 )
 _GAN_BETA1 = 0.5
 
@@ -201,29 +194,11 @@ _RULES = ("paper", "annealed")
 _DERIVED = ("beta", "floor")  # follow from epochs and rate where they are not given
 _CHOICES = {"precision": PRECISIONS, "schedule": SCHEDULES}
 _POSITIVE = (
-    "epochs",
-    "lr",
-    "batch_size",
-    "width",
-    "length",
-    "critic_steps",
-    "devices",
-    "step_size",
-    "gamma",
-    "image_size",
-    "train_size",
-    "p",
+    *("epochs", "lr", "batch_size", "width", "length", "critic_steps", "devices", "step_size"),
+    *("gamma", "image_size", "train_size", "p"),
 )
 _NOT_NEGATIVE = (
-    "weight_decay",
-    "momentum",
-    "clip",
-    "workers",
-    "seed",
-    "beta",
-    "dropout",
-    "zeta",
-    "floor",
+    *("weight_decay", "momentum", "clip", "workers", "seed", "beta", "dropout", "zeta", "floor"),
 )
 _BELOW_1 = ("momentum", "dropout")
 

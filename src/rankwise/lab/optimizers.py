@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 import rankwise
 from rankwise.errors import ConfigError
+from rankwise.lab.defaults import RANKED
 from rankwise.lab.line_search import SLS
 
 __all__ = ["OPTIMIZERS", "EpochOptimizer", "build_optimizer"]
@@ -118,7 +119,6 @@ def _import_library() -> ModuleType:
 
 
 def _all_params(network: nn.Module) -> list[dict[str, Any]]:
-    """Return all parameters as one group."""
     return [_group(dict(network.named_parameters()))]
 
 
@@ -275,7 +275,6 @@ _BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
 }
 OPTIMIZERS = tuple(_BUILDERS)
 _LAYERED = ("stable-rank-sgd", "stable-rank-adamw")
-_WITH_BETA = ("rmsgd", *_LAYERED)
 
 
 def build_optimizer(
@@ -315,10 +314,10 @@ def build_optimizer(
         raise ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
     _check(name, lr=lr, weight_decay=weight_decay, momentum=momentum, beta=beta)
     rule = {key: value for key, value in (rule or {}).items() if value is not None}
-    if rule and name not in _WITH_BETA:
+    if rule and name not in RANKED:
         raise ConfigError(
             f"Expected no {', '.join(rule)} for {name}, which has no rule for its rates. "
-            f"It belongs to {', '.join(_WITH_BETA)}."
+            f"It belongs to {', '.join(RANKED)}."
         )
     given = _Options(lr, weight_decay, momentum, beta, rule, batches_per_epoch, mean_over_processes)
     optimizer = _BUILDERS[name](network, given)
@@ -341,8 +340,8 @@ def _check(
         raise ConfigError(f"Expected a weight decay of 0 or more and finite, got {weight_decay}.")
     if not 0 <= momentum < 1:
         raise ConfigError(f"Expected a momentum from 0 up to but not 1, got {momentum}.")
-    if beta is not None and name not in _WITH_BETA:
+    if beta is not None and name not in RANKED:
         raise ConfigError(
             f"Expected no beta for {name}, which has no such option, got {beta}. "
-            f"It belongs to {', '.join(_WITH_BETA)}."
+            f"It belongs to {', '.join(RANKED)}."
         )

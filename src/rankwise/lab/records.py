@@ -336,9 +336,6 @@ def is_run(folder: Path) -> bool:
 def load_run(folder: Path | str) -> Run:
     """Read a run's folder; also while it is being written to.
 
-    Args:
-        folder: The folder.
-
     Raises:
         RunError: If it holds no run, or its files can't be read.
 

@@ -179,7 +179,9 @@ def _train(
         _train_epoch(state, folder, stop, callback)
         record, layers = _measure_epoch(state)
         state.end_epoch()
-        _record_epoch(state, folder, record, layers)
+        if loggers is not None:
+            with explain_write_errors(_describe_safe(state.epoch - 1)):
+                folder.add(record, layers)
         _save(state, folder)
         if loggers is not None:
             loggers.log_epoch(record, layers)
@@ -282,14 +284,6 @@ def _measure_epoch(state: TrainingState) -> tuple[EpochRecord, LayerColumns]:
         batches=state.batch,
     )
     return record, layers
-
-
-def _record_epoch(
-    state: TrainingState, folder: RunFolder, record: EpochRecord, layers: LayerColumns
-) -> None:
-    if state.fabric.is_global_zero:
-        with explain_write_errors(_describe_safe(state.epoch - 1)):
-            folder.add(record, layers)
 
 
 def _save(state: TrainingState, folder: RunFolder) -> None:

@@ -207,7 +207,6 @@ def measure_layers(
 
 
 def _get_rates(network: nn.Module, optimizer: EpochOptimizer) -> dict[str, float]:
-    """Return the rate of each parameter, by its name."""
     by_parameter = {
         id(param): float(group.get("step_size", group["lr"]))  # SLS: the step it took last
         for group in optimizer.optimizer.param_groups

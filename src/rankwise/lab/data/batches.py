@@ -151,10 +151,7 @@ def _check_batch_size(batch_size: int) -> None:
 
 
 class _ReadError(Exception):
-    """An unexpected error while an image was read.
-
-    It is not a RuntimeError, since the loader raises that when a worker dies.
-    """
+    """Not a RuntimeError, since the loader raises that when a worker dies."""
 
 
 @dataclass(frozen=True, slots=True)

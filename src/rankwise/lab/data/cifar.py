@@ -35,8 +35,6 @@ _MAX_BYTES = 1 << 28  # the datasets decompress to 185 MB
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The files of one of the two datasets."""
-
     name: str
     aliases: tuple[str, ...]  # of its own folder
     folder: str

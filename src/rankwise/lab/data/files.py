@@ -70,8 +70,7 @@ def damaged_error(path: Path, reason: object) -> DataError:
 class LimitedFile(io.RawIOBase):
     """Read a file, decompressed if it is gzip, up to a limit of bytes.
 
-    A small gzip file may decompress to any size; the limit keeps a hostile one from filling the
-    memory.
+    A small gzip file may decompress to any size; the limit protects the memory from hostile ones.
     """
 
     def __init__(self, path: Path, limit: int) -> None:

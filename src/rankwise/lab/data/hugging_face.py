@@ -107,7 +107,6 @@ def _load_tables(name: str) -> DatasetDict:
 
 
 def _find_columns(name: str, table: Dataset) -> tuple[str, str]:
-    """Return the columns of the images and of the labels."""
     import datasets  # noqa: PLC0415
 
     features = table.features

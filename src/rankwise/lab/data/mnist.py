@@ -27,23 +27,13 @@ _MAX_IMAGES = 700_000  # ten times the size of the datasets
 _STEMS = {"train": "train", "test": "t10k"}
 _DIGITS = tuple("0123456789")
 _CLOTHES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 
 
 def load_digits() -> ImageDataset:
-    """Load the 1,797 handwritten digits of 8 × 8 that come with scikit-learn.
-
-    Every fifth image is for testing.
+    """Load the 1,797 handwritten digits of 8 × 8 of scikit-learn; every fifth is for testing.
 
     Example:
         >>> digits = load_digits()

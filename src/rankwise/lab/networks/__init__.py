@@ -81,16 +81,8 @@ _WITH_AUXILIARY_OUTPUTS = ("googlenet", "inception_v3")
 def build_network(name: str, spec: NetworkSpec) -> nn.Module:
     """Build an image network by name.
 
-    Args:
-        name: One of IMAGE_NETWORKS, or `timm:NAME` or `torchvision:NAME` if that package is
-            installed.
-        spec: The images and classes it is built for. Networks of other packages expect the image
-            size that they were designed for.
-
-    Raises:
-        ConfigError: If there is no such network, or it can't be built for this spec.
-        rankwise.MissingExtraError: If timm or torchvision is needed and not installed.
-        RunError: If that package is installed but can't be imported.
+    It is one of IMAGE_NETWORKS, or `timm:NAME` or `torchvision:NAME` if that package is installed;
+    these expect the image size that they were designed for.
 
     Example:
         >>> network = build_network("resnet20", NetworkSpec(classes=10, channels=1, size=28))

@@ -28,14 +28,7 @@ BlockFactory = Callable[[int, int, int], nn.Module]  # input channels, output ch
 class NetworkSpec:
     """Describe the images and classes that a network is built for, and its width.
 
-    Attributes:
-        classes: Number of outputs.
-        channels: Channels of an image.
-        size: Height and width of an image.
-        width: Factor for the channels inside the network; 1 is the published network.
-
-    Raises:
-        ConfigError: If a value is out of range.
+    The width is a factor for the channels inside the network; 1 is the published network.
 
     Example:
         >>> NetworkSpec(classes=10, width=0.5).scale(64)
@@ -92,10 +85,7 @@ class ConvNorm(nn.Sequential):
 
 
 class SqueezeExcite(nn.Module):
-    """Scale each channel by a factor in 0 … 1 computed from the means of all channels.
-
-    From SENet (Hu et al. 2018).
-    """
+    """Scale each channel by a factor in 0 … 1 from the means of all channels (Hu et al. 2018)."""
 
     def __init__(
         self, channels: int, squeezed: int, activation: Callable[[], nn.Module] = nn.ReLU

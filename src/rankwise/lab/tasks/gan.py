@@ -90,9 +90,8 @@ class GanTask:
             "loss": self._critic_step(batch.inputs, optimizers, position) * count,
             "count": count,
         }
-        done = (
-            position.epoch * self.per_epoch + position.batch + 1
-        )  # an epoch may be short of a turn
+        # Counted over epochs, since one may be short of a turn.
+        done = position.epoch * self.per_epoch + position.batch + 1
         if done % self.config.critic_steps == 0:
             loss = self._generator_step(len(batch.inputs), optimizers, position)
             sums |= {"generator_loss": loss * count, "generator_count": count}
@@ -149,7 +148,6 @@ class GanTask:
         )
 
     def _noise(self, purpose: str, position: Position, count: int) -> Tensor:
-        """Draw what images are generated from."""
         return self._share(torch.randn, purpose, position, (count, _LATENT))
 
     def _share(

@@ -131,9 +131,9 @@ class ImageTask:
             if self._has_curve:
                 kept.append((logits.cpu(), batch.targets.cpu()))
         self.network.train()
-        shares = [(total, kept)]
+        shares: list[Any] = [(total, kept)] * world
         if world > 1:
-            shares = _gather_objects(shares[0], world)
+            torch.distributed.all_gather_object(shares, (total, kept))
         return self._test_scores(shares)
 
     def _test_scores(
@@ -173,10 +173,3 @@ class ImageTask:
 
     def set_memory(self, memory: Mapping[str, Any]) -> None:
         """Do nothing."""
-
-
-def _gather_objects(share: Any, world: int) -> list[Any]:  # noqa: ANN401
-    """Return what every process has, on every process."""
-    shares: list[Any] = [None] * world
-    torch.distributed.all_gather_object(shares, share)
-    return shares
