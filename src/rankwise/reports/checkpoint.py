@@ -84,12 +84,7 @@ HINTS = {
 
 
 def make_checkpoint_page(probe: Probe, random: Probe, *, source: str) -> Page:
-    """Return the page of one checkpoint.
-
-    Args:
-        probe: The probe, with spectra if they are to be shown.
-        random: The same with random weights, as `probe.at_random()` gives it.
-        source: What the page was made of.
+    """Return the page of one checkpoint; `random` is `probe.at_random()`.
 
     Example:
         >>> import torch, rankwise

@@ -48,12 +48,7 @@ HINTS = {
 
 
 def make_correlation_page(ranking: Ranking, *, title: str = "What ranks these networks?") -> Page:
-    """Return a ranking as a page.
-
-    Args:
-        ranking: As `rank_networks` gives it.
-        title: The page's heading.
-    """
+    """Return a ranking as a page."""
     sections = [_make_section(family, number) for number, family in enumerate(ranking.families)]
     return Page(
         title=title,

@@ -1,13 +1,17 @@
-"""Two probes → the page of what changed between two checkpoints."""
+"""Two or more probes → the page of what changed from one checkpoint to the next."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import METRICS
+from rankwise.charts.evolution import draw_heat_map
 from rankwise.charts.layers import CROWDED, draw_diff
+from rankwise.charts.runs import draw_quality
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.chart_rows import make_rows
 from rankwise.probes.diff_text import format_changes, make_change_cell
@@ -36,12 +40,7 @@ if TYPE_CHECKING:
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.results import Probe
 
-__all__ = [
-    "describe_quality_change",
-    "make_change_table",
-    "make_diff_page",
-    "make_overview_page",
-]
+__all__ = ["make_diff_page", "make_evolution_page"]
 
 VISIBLE = 5e-4  # the least change that three digits show
 CHARTED = ("stable_rank", "condition", "quality")
@@ -50,17 +49,18 @@ ARROWS = (
     "which points in the direction of the change. Blue is better, vermilion is worse; for κ down "
     "is better."
 )
+STEP = "checkpoint"
+HEAT_MAPS = ("quality", "stable_rank", "condition", "noise_fraction")
+CELLS = (
+    "Each row is a layer, the first on top; each column a checkpoint. A grey cell is a layer that "
+    "was not probed there."
+)
 
 
 def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
     """Return the page of two checkpoints: what each layer gained or lost.
 
     Two that have no layer in common are compared as a whole.
-
-    Args:
-        before: The first.
-        after: The second.
-        labels: What to call them.
 
     Example:
         >>> import torch, rankwise
@@ -71,7 +71,7 @@ def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
     try:
         diff = before.diff(after)
     except ProbeMismatchError as error:
-        return make_overview_page((before, after), labels, str(error))
+        return _make_overview_page((before, after), labels, str(error))
     first, second = map(sanitize, labels)
     return Page(
         title=f"{first} → {second}",
@@ -83,7 +83,45 @@ def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
     )
 
 
-def describe_quality_change(before: Probe, after: Probe) -> Iterator[str]:
+def make_evolution_page(probes: Sequence[Probe], labels: Sequence[str]) -> Page:
+    """Return the page of several checkpoints of one network, in the order given.
+
+    Layers are matched with those of the last; increasing numbers in the labels are taken for
+    epochs. Networks that have no layer in common are compared as a whole.
+
+    Example:
+        >>> import torch, rankwise
+        >>> result = rankwise.probe({"fc.weight": torch.eye(4) + 9})
+        >>> page = make_evolution_page([result] * 3, ["e1.pt", "e2.pt", "e9.pt"])
+        >>> page.summary[0]
+        '3 checkpoints, from e1.pt to e9.pt.'
+    """
+    try:
+        diffs = [probe.diff(probes[-1]) for probe in probes]
+    except ProbeMismatchError as error:
+        return _make_overview_page(probes, labels, str(error))
+    names = [sanitize(label) for label in labels]
+    epochs, layers = _number_checkpoints(names), _list_layers(diffs)
+    table = _make_change_table(diffs[0].changes, f"{names[0]} → {names[-1]}")
+    lines = (f"{epoch}: {name}" for epoch, name in zip(epochs, names, strict=True))
+    key = Text(tuple(lines), collapsed_under="Which column is which checkpoint")
+    sections = (
+        *_draw_quality(probes, epochs),
+        *_draw_heat_maps(_make_epoch_rows(diffs, epochs, layers)),
+        *([Section("First and last", (table,))] if table.rows else []),
+        Section("Columns", (key,)),
+    )
+    return Page(
+        title=f"{names[0]} … {names[-1]}",
+        summary=tuple(_summarize_evolution(probes, diffs[0], names)),
+        facts=tuple(_list_evolution_facts(probes)),
+        sections=sections,
+        layers=tuple(layers),
+        source=", ".join(names),
+    )
+
+
+def _describe_quality_change(before: Probe, after: Probe) -> Iterator[str]:
     """Yield sentences on the change of Q, and whether rank-1 layers contribute to it."""
     if before.quality is None or after.quality is None:
         return
@@ -104,7 +142,7 @@ def describe_quality_change(before: Probe, after: Probe) -> Iterator[str]:
         )
 
 
-def make_change_table(changes: Sequence[LayerChange], caption: str) -> Table:
+def _make_change_table(changes: Sequence[LayerChange], caption: str) -> Table:
     """Return a table of every layer that was probed on both sides, with what changed."""
     titles = ("layer", "shape", "rank", "s before", "s after", "Δs", "Δκ", "Δq", "q after")
     rows = tuple(_make_row(change) for change in changes if change.is_comparable)
@@ -115,14 +153,8 @@ def make_change_table(changes: Sequence[LayerChange], caption: str) -> Table:
     return Table(make_columns(titles), rows, caption, has_filter=True, hints=hints, name="changes")
 
 
-def make_overview_page(probes: Sequence[Probe], labels: Sequence[str], reason: str) -> Page:
-    """Return a page that compares networks as a whole, where their layers can't be matched.
-
-    Args:
-        probes: The networks.
-        labels: What to call them.
-        reason: Why the layers can't be matched, in a sentence.
-    """
+def _make_overview_page(probes: Sequence[Probe], labels: Sequence[str], reason: str) -> Page:
+    """Return a page that compares networks as a whole, where their layers can't be matched."""
     names = [sanitize(label) for label in labels]
     means = ("mean s", "mean κ", "mean q", "mean noise")
     titles = ("network", "Q", "layers", "with structure", "parameters", "coverage", *means)
@@ -154,7 +186,7 @@ def _make_overview(name: str, probe: Probe) -> tuple[Cell, ...]:
 
 def _summarize(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[str]:
     yield from format_changes(diff, width=None).split("\n")
-    yield from describe_quality_change(before, after)
+    yield from _describe_quality_change(before, after)
     gains = [(c.stable_rank, c.name) for c in diff.changes if c.stable_rank is not None]
     most, least = max(gains, default=(0.0, "")), min(gains, default=(0.0, ""))
     if most[0] >= VISIBLE:
@@ -202,7 +234,7 @@ def _draw_changes(diff: ProbeDiff) -> Iterator[Section]:
 
 
 def _make_tables(diff: ProbeDiff, labels: Sequence[str]) -> Iterator[Section]:
-    changes = make_change_table(diff.changes, "The layers that both have, in network order.")
+    changes = _make_change_table(diff.changes, "The layers that both have, in network order.")
     if changes.rows:
         yield Section("All changes", (changes,))
     one_sided = tuple(
@@ -250,3 +282,86 @@ def _list_tensors(layers: Sequence[LayerMetrics], caption: str) -> Table:
     )
     columns = make_columns(("tensor", "status", "shape", "s", "q"), left=("status",))
     return Table(columns, rows, caption, has_filter=len(rows) > 20)
+
+
+def _number_checkpoints(labels: Sequence[str]) -> list[int]:
+    """The last numbers in the labels that increase from one to the next; or 1, 2, 3, …."""
+    numbers = [[int(digits) for digits in re.findall(r"[0-9]{1,9}", label)] for label in labels]
+    if len({len(row) for row in numbers}) == 1:
+        for column in reversed(list(zip(*numbers, strict=True))):
+            if all(before < after for before, after in pairwise(column)):
+                return list(column)
+    return list(range(1, len(labels) + 1))
+
+
+def _list_layers(diffs: Sequence[ProbeDiff]) -> list[str]:
+    """The layers that were probed in one of the checkpoints or more, in the last one's order."""
+    probed = {c.name for diff in diffs for c in diff.changes if c.before.is_probed}
+    return [sanitize(change.name) for change in diffs[-1].changes if change.name in probed]
+
+
+def _make_epoch_rows(
+    diffs: Sequence[ProbeDiff], epochs: Sequence[int], layers: Sequence[str]
+) -> list[dict[str, Any]]:
+    depths = {name: depth for depth, name in enumerate(layers, start=1)}
+    return [
+        {
+            "epoch": epoch,
+            "layer": sanitize(change.name),
+            "depth": depths[sanitize(change.name)],
+            **{metric: getattr(change.before, metric) for metric in HEAT_MAPS},
+        }
+        for epoch, diff in zip(epochs, diffs, strict=True)
+        for change in diff.changes
+        if sanitize(change.name) in depths
+    ]
+
+
+def _summarize_evolution(
+    probes: Sequence[Probe], diff: ProbeDiff, labels: Sequence[str]
+) -> Iterator[str]:
+    yield f"{len(probes)} checkpoints, from {labels[0]} to {labels[-1]}."
+    yield from _describe_quality_change(probes[0], probes[-1])
+    known = [(p.quality, label) for p, label in zip(probes, labels, strict=True) if p.quality]
+    highest, label = max(known, default=(0.0, ""))
+    if highest > max(probes[0].quality or 0.0, probes[-1].quality or 0.0):
+        yield f"Q was highest in {label} ({format_metric(highest)})."
+    yield "From the first to the last:"
+    yield from format_changes(diff, width=None).split("\n")
+    yield Q_CAVEAT
+
+
+def _list_evolution_facts(probes: Sequence[Probe]) -> Iterator[Fact]:
+    first, last = probes[0], probes[-1]
+    yield Fact("Checkpoints", str(len(probes)))
+    yield Fact(
+        "Network quality Q", format_metric(last.quality), f"first: {format_metric(first.quality)}"
+    )
+    old, new = (sum(not layer.is_empty for layer in probe.probed) for probe in (first, last))
+    yield Fact("Layers with structure", str(new), f"of {len(last.probed)} probed; first: {old}")
+
+
+def _draw_quality(probes: Sequence[Probe], epochs: Sequence[int]) -> Iterator[Section]:
+    rows = [
+        {"epoch": epoch, "quality": probe.quality}
+        for epoch, probe in zip(epochs, probes, strict=True)
+        if probe.quality is not None
+    ]
+    if rows:
+        chart, caption = draw_quality(rows, step=STEP), describe_metric("network_quality")
+        panel = ChartPanel("Network quality Q", chart, caption, wide=True)
+        yield Section("The network as a whole", (panel,))
+
+
+def _draw_heat_maps(rows: list[dict[str, Any]]) -> Iterator[Section]:
+    if not rows:
+        return
+    panels = (
+        ChartPanel(
+            METRICS[metric][0].capitalize(),
+            draw_heat_map(rows, metric, step=STEP),
+            describe_metric(metric),
+        )
+        for metric in HEAT_MAPS
+    )
+    yield Section("Layer by layer", (Text((CELLS,)), *panels, list_caveats(HEAT_MAPS)))

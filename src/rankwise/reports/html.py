@@ -74,11 +74,7 @@ def render_served_page(page: Page) -> bytes:
 
 
 def read_asset(name: str) -> tuple[bytes, str]:
-    """Return "page.css", "page.js" or "vega.js", which served pages load, and its media type.
-
-    Raises:
-        KeyError: If there is no such asset.
-    """
+    """Return "page.css", "page.js" or "vega.js", which served pages load, and its media type."""
     media_type = _MEDIA_TYPES[name]
     text = _read_vega() if name == "vega.js" else _read(name)
     return text.encode(), f"{media_type}; charset=utf-8"

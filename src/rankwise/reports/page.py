@@ -48,51 +48,31 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Paragraphs.
-
-    Attributes:
-        paragraphs: Each a text.
-        style: "" or "warning".
-        collapsed_under: A line under which the paragraphs are collapsed; "" to show them.
-    """
+    """Paragraphs."""
 
     paragraphs: tuple[str, ...]
-    style: str = ""
-    collapsed_under: str = ""
+    style: str = ""  # "" or "warning"
+    collapsed_under: str = ""  # a line under which the paragraphs are collapsed; "" to show them
 
 
 @dataclass(frozen=True, slots=True)
 class ChartPanel:
-    """A chart and how to read it.
-
-    Attributes:
-        title: What it shows.
-        chart: Its description is the text for those who can't see it.
-        caption: How to read it, in a sentence or two.
-        wide: Whether it takes the whole width; others come two in a row where there is room.
-    """
+    """A chart and how to read it."""
 
     title: str
     chart: Chart
-    caption: str = ""
-    wide: bool = False
+    caption: str = ""  # how to read it, in a sentence or two
+    wide: bool = False  # takes the whole width; others come two in a row where there is room
 
 
 @dataclass(frozen=True, slots=True)
 class Cell(_table.Cell):
-    """A cell of a table on a page.
+    """A cell of a table on a page."""
 
-    Attributes:
-        value: What to sort by; the text itself where None.
-        share: 0 … 1, drawn as a bar behind the text; None for none.
-        layer: The layer that the cell names; a click selects it.
-        link: An address on the same server.
-    """
-
-    value: float | None = None
-    share: float | None = None
-    layer: str = ""
-    link: str = ""
+    value: float | None = None  # what to sort by; the text itself where None
+    share: float | None = None  # 0 … 1, drawn as a bar behind the text; None for none
+    layer: str = ""  # the layer that the cell names; a click selects it
+    link: str = ""  # an address on the same server
 
 
 NO_VALUE = Cell("–", "dim")
@@ -128,21 +108,14 @@ def make_columns(titles: Sequence[str], *, left: Sequence[str] = ()) -> tuple[Co
 
 @dataclass(frozen=True, slots=True)
 class Table(_table.Table):
-    """A table that readers sort by its columns and filter by a text.
-
-    Attributes:
-        rows: As many cells each as there are columns.
-        has_filter: Whether there is a field to filter rows by.
-        hints: Tooltips of the columns, by their titles.
-        name: How a live page finds the table, to update it.
-        compare_address: Where ticked rows are sent, as "?run=…&run=…", each by its first cell's
-            text; "" where rows can't be ticked.
-    """
+    """A table that readers sort by its columns and filter by a text."""
 
     rows: tuple[tuple[Cell, ...], ...]
     has_filter: bool = False
-    hints: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)  # tooltips of columns, by title
+    name: str = ""  # how a live page finds the table, to update it
+    # Where ticked rows are sent, as "?run=…&run=…", each by its first cell's text; "" where rows
+    # can't be ticked.
     compare_address: str = ""
 
 
@@ -156,27 +129,16 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page.
-
-    Attributes:
-        title: Its heading.
-        summary: The results in plain words; it comes first.
-        facts: Tiles.
-        sections: Its parts.
-        layers: The names that a reader can select; empty where there is nothing to select.
-        source: What it was made of: a path, a command.
-        back: Where a served page leads back to.
-        updates: The address that a served page asks for updates; "" for a page that is final.
-    """
+    """A page."""
 
     title: str
-    summary: tuple[str, ...]
+    summary: tuple[str, ...]  # the results in plain words; it comes first
     sections: tuple[Section, ...]
     facts: tuple[Fact, ...] = ()
-    layers: tuple[str, ...] = ()
-    source: str = ""
-    back: Link | None = None
-    updates: str = ""
+    layers: tuple[str, ...] = ()  # the names that a reader can select
+    source: str = ""  # what it was made of: a path, a command
+    back: Link | None = None  # where a served page leads back to
+    updates: str = ""  # the address that a served page asks for updates; "" if it is final
 
     @property
     def charts(self) -> tuple[ChartPanel, ...]:

@@ -16,8 +16,7 @@ from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.probes.results import Probe, is_saved_probe
 from rankwise.reports.checkpoint import make_checkpoint_page
-from rankwise.reports.diff import make_diff_page
-from rankwise.reports.evolution import make_evolution_page
+from rankwise.reports.diff import make_diff_page, make_evolution_page
 from rankwise.reports.html import encode_page
 from rankwise.reports.page import Page, Section, Text
 from rankwise.reports.run import make_run_page
@@ -66,16 +65,7 @@ def write_report(
 
 
 def write_images(page: Page, folder: Path, form: str) -> list[Path]:
-    """Write every chart of a page into a folder, numbered and named by its title.
-
-    Args:
-        page: The page.
-        folder: Where to; it is created if need be.
-        form: "png", "svg" or "pdf".
-
-    Returns:
-        The files.
-    """
+    """Write every chart of a page into a folder as "png", "svg" or "pdf", named by its title."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, panel in enumerate(page.charts, 1):
@@ -90,17 +80,7 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
 def build_page(
     paths: Sequence[Path | str], *, title: str | None = None, load: Loader | None = None
 ) -> Page:
-    """Return the page for the files and folders at the paths.
-
-    Args:
-        paths: A checkpoint or saved probe; two of them to compare; more to see an evolution; a
-            run's folder; folders of runs, or several runs, for a study.
-        title: Instead of one made from the paths.
-        load: Reads a checkpoint; by default `rankwise.probe` does.
-
-    Raises:
-        RankwiseError: If a path can't be read, or the paths don't go together.
-    """
+    """Return the page for the paths, as `write_report` takes them; `load` reads a checkpoint."""
     listed = [Path(path) for path in paths]
     if not listed:
         raise ArgumentError("Expected a checkpoint, a run or a folder of runs, got no path.")

@@ -100,13 +100,7 @@ HINTS = {
 
 
 def make_run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
-    """Return a run as a page.
-
-    Args:
-        run: The run; it may still be in progress.
-        back: Where a served page leads back to.
-        updates: The address that a served page asks for updates.
-    """
+    """Return a run as a page."""
     rows = _make_rows(run)
     sections = [*_draw_learning(run), *_draw_layers(rows), *_list_layers(rows), _list_options(run)]
     return Page(
@@ -122,14 +116,9 @@ def make_run_page(run: Run, *, back: Link | None = None, updates: str = "") -> P
 
 
 def make_run_update(run: Run, after: int) -> Update:
-    """Return the update of a run's page that shows all up to an epoch.
+    """Return the update of a page that shows a run up to the epoch `after`.
 
-    Args:
-        run: The run as it is now.
-        after: The last epoch that the page shows.
-
-    Returns:
-        "reload" where the page needs other charts or axes than it has, or epochs were dropped.
+    The page reloads where it needs other charts or axes than it has, or epochs were dropped.
     """
     rows = _make_rows(run)
     old = [record for record in run.epochs if record.epoch <= after]

@@ -24,12 +24,7 @@ HIGHEST_QUALITY = math.pi / 2 - 1e-9
 
 
 def summarize_run(run: Run, rows: Sequence[EpochLayerRow]) -> tuple[str, ...]:
-    """Return the run in plain sentences.
-
-    Args:
-        run: The run.
-        rows: Its layers after each epoch.
-    """
+    """Return the run, and its layers after each epoch, in plain sentences."""
     last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
     first = [row for row in rows if row["epoch"] == rows[0]["epoch"]]
     paragraphs = (

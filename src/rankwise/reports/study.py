@@ -50,12 +50,8 @@ def make_study_page(
 ) -> Page:
     """Return many runs as a page: the paper's tables and charts.
 
-    Args:
-        runs: All of a study; those that have not finished are counted, not averaged.
-        title: The page's heading.
-        notes: What a reader should know as well, such as folders that could not be read.
-        study: The same runs under a study's own names, with its tests; without it they are named by
-            their options.
+    Runs that have not finished are counted, not averaged. `study` has the same runs under its own
+    names, with its tests; without it they are named by their options.
 
     Example:
         >>> make_study_page([], title="Nothing yet").summary
@@ -118,7 +114,9 @@ def _make_scores(table: StudyTable, notes: Sequence[str], below: Sequence[str]) 
     items = (Text(tuple(warnings), style="warning"),) if warnings else ()
     if not any(entry.trials.values for entry in table.entries.values()):
         return Section("Scores", items)
-    return Section("Scores", (*items, *_make_score_tables(table), Text(tuple(below))))
+    scores = dict.fromkeys(task.score for task in table.tasks)
+    tables = [_make_score_table(table, score) for score in scores]
+    return Section("Scores", (*items, *tables, Text(tuple(below))))
 
 
 def _list_facts(table: StudyTable) -> tuple[Fact, ...]:
@@ -202,14 +200,6 @@ def _list_lost(settings: Sequence[Trials]) -> list[str]:
         "unfinished": sum(trials.unfinished for trials in settings),
     }
     return [f"{number} {reason}" for reason, number in counts.items() if number]
-
-
-def _make_score_tables(table: StudyTable) -> list[Table]:
-    """Settings by tasks, a table for each kind of score."""
-    return [
-        _make_score_table(table, score)
-        for score in dict.fromkeys(task.score for task in table.tasks)
-    ]
 
 
 def _make_runs_table(table: StudyTable) -> Table:

@@ -56,13 +56,7 @@ _TIMES = (
 
 @dataclass
 class StudyCharts:
-    """The charts of a section.
-
-    Attributes:
-        panels: Those that there is data for.
-        missing: Why others are left out, a sentence each.
-        correlation: What the page's summary says about Q.
-    """
+    """The charts of a section, why others are left out, and what the summary says about Q."""
 
     panels: list[ChartPanel] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -82,11 +76,9 @@ class StudyCharts:
 
 
 def draw_study_charts(settings: Sequence[Trials], number: int) -> StudyCharts:
-    """Draw all charts that there is data for.
+    """Draw all charts that there is data for, from settings that have a score, the best first.
 
-    Args:
-        settings: Settings of one network and data that have a score, the best first.
-        number: The section's, which keeps the rows of two sections apart.
+    The section's number keeps the rows of two sections apart.
     """
     charts = StudyCharts()
     if settings:

@@ -57,29 +57,17 @@ _TIMELESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """An option that varies with all others the same.
+    """An option that varies with all others the same."""
 
-    Attributes:
-        series: What else distinguishes the lines, the best first.
-        rows: Mean and standard deviation of the score for each series and value.
-    """
-
-    series: tuple[str, ...]
-    rows: tuple[Row, ...]
+    series: tuple[str, ...]  # what else distinguishes the lines, the best first
+    rows: tuple[Row, ...]  # mean and standard deviation of the score for each series and value
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Two options that vary over a grid with all others the same.
+    """Two options that vary over a grid with all others the same."""
 
-    Attributes:
-        label: What distinguishes it from other grids.
-        across: An option's name.
-        up: The other's.
-        rows: The score's mean for each pair of values.
-    """
-
-    label: str
+    label: str  # what distinguishes it from other grids
     across: str
     up: str
     rows: tuple[Row, ...]

@@ -60,13 +60,7 @@ Runs = Mapping[str, Run]  # by the name that the server knows each by
 
 
 def make_comparison_page(runs: Runs, *, back: Link, updates: str) -> Page:
-    """Return the page.
-
-    Args:
-        runs: The runs, in the order to show them; `MOST_RUNS` at most.
-        back: Where it leads back to.
-        updates: The address that the page asks for updates.
-    """
+    """Return the page of `MOST_RUNS` runs at most, in the order to show them."""
     panels = tuple(_draw_charts(make_comparison_rows(runs), _make_labels(runs)))
     sections = [Section("Which is which", (make_comparison_table(runs),))]
     sections += [Section("Epoch by epoch", panels)] if panels else []
@@ -80,11 +74,7 @@ def make_title(count: int) -> str:
 
 
 def make_comparison_rows(runs: Runs) -> list[dict[str, Any]]:
-    """Return a row for every epoch of every run.
-
-    Args:
-        runs: The runs, in the page's order.
-    """
+    """Return a row for every epoch of every run."""
     return [
         _make_row(label, name, record)
         for label, (name, run) in zip(_make_labels(runs), runs.items(), strict=True)

@@ -46,24 +46,14 @@ class UnknownRunError(RunError, KeyError):
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in a line.
-
-    Attributes:
-        name: Its folder's, as text.
-        state: "running", "finished", "diverged", "stopped", or "unreadable".
-        config: Its options, where they can be read.
-        last: The last epoch's record; None before there is one.
-        changed: When its records last changed, in seconds since 1970.
-        starts: Grows with every start: the size of the file that has a line for each.
-        problem: Why it can't be read.
-    """
+    """A run in a line."""
 
     name: str
-    state: str
+    state: str  # "running", "finished", "diverged", "stopped", or "unreadable"
     config: Config | None
     last: EpochRecord | None
-    changed: float
-    starts: int
+    changed: float  # when its records last changed, in seconds since 1970
+    starts: int  # grows with every start: the size of the file that has a line for each
     problem: str = ""
 
     @property
@@ -100,11 +90,7 @@ class _CachedFiles:
 
 
 class RunsFolder:
-    """The runs in a folder. Nothing is written, and only folders listed in it are read.
-
-    Args:
-        path: The folder of runs, as `--out` names it.
-    """
+    """The runs in a folder. Nothing is written, and only folders listed in it are read."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).resolve()
@@ -119,20 +105,11 @@ class RunsFolder:
         return sorted(runs, key=lambda run: (-run.changed, run.name))
 
     def summarize(self, name: str) -> RunSummary:
-        """Return one run.
-
-        Raises:
-            UnknownRunError: If there is none of this name.
-        """
+        """Return one run; raise UnknownRunError if there is none of this name."""
         return self._summarize(name, self._find(name), list_locks())
 
     def load(self, name: str) -> Run:
-        """Read a whole run.
-
-        Raises:
-            UnknownRunError: If there is none of this name.
-            RunError: If it can't be read.
-        """
+        """Read a whole run; raise RunError if it can't be, UnknownRunError if there is none."""
         path = self._find(name)
         self._check_inside(path)
         return load_run(path)

@@ -91,9 +91,6 @@ class WatchPages:
 
     Every method that takes a name raises UnknownRunError if there is no run of this name, and
     RunError if it can't be read.
-
-    Args:
-        folder: The folder.
     """
 
     def __init__(self, folder: Path | str) -> None:

@@ -32,12 +32,9 @@ def is_loopback(host: str) -> bool:
 class AccessGuard:
     """Answer only requests for this host, by GET or HEAD, and with the token if there is one.
 
-    Args:
-        app: The application.
-        host: What the server is bound to. A browser must ask for this name or a loopback name; any
-            name will do where the server is bound to all addresses.
-        token: What every request must carry; None for no token.
-        headers: Sent with every answer that does not set them itself.
+    `host` is what the server is bound to. A browser must ask for this name or a loopback name; any
+    name will do where the server is bound to all addresses. `headers` are sent with every answer
+    that does not set them itself.
     """
 
     def __init__(

@@ -66,15 +66,8 @@ _SHORTEST_TOKEN = 8  # characters
 class WatchServer:
     """A server that is bound to its port, and answers once it runs.
 
-    Args:
-        folder: The folder of runs.
-        host: The name or address to listen on.
-        port: The port, or the first of those to try; 0 for any.
-        token: What visitors have to give. Beyond this machine one is generated where none is given.
-
-    Raises:
-        ArgumentError: If the host is none of this machine's, all ports are in use, or the token is
-            too short.
+    `port` is the first of those to try; 0 for any. Beyond this machine a token is generated where
+    none is given.
     """
 
     def __init__(self, folder: Path, *, host: str, port: int, token: str | None) -> None:
@@ -117,13 +110,7 @@ class WatchServer:
 
 
 def make_app(folder: Path | str, *, host: str = "127.0.0.1", token: str | None = None) -> ASGIApp:
-    """Return the web application.
-
-    Args:
-        folder: The folder of runs.
-        host: What the server is bound to.
-        token: What every request must carry; None for no token.
-    """
+    """Return the web application for a folder of runs and a server that is bound to `host`."""
     pages = WatchPages(folder)
     lock = threading.Lock()  # one answer at a time: no more runs are in memory than a page shows
     app = Starlette(
