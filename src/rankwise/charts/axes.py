@@ -71,11 +71,7 @@ def make_tooltip(field: str) -> alt.Tooltip:
 
 
 def get_metric_title(metric: str, known: Sequence[str] = tuple(METRICS)) -> str:
-    """Return what a metric is called in a chart.
-
-    Raises:
-        ArgumentError: If the metric is not known.
-    """
+    """Return what a metric is called in a chart."""
     if metric not in known:
         raise ArgumentError(f"metric should be one of {', '.join(known)}, got {metric!r}.")
     return METRICS[metric][0]

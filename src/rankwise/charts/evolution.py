@@ -94,10 +94,7 @@ class LayerValues(NamedTuple):
 
 
 def make_layer_rows(records: Iterable[LayerRecord]) -> list[EpochLayerRow]:
-    """Return a row for every layer of every epoch.
-
-    Args:
-        records: Whole epochs, layers in network order, as `Run.layers()` gives them.
+    """Return a row for every layer of every epoch; records come in network order.
 
     Example:
         >>> make_layer_rows([LayerValues(1, "fc", rate=0.1)])[0]["depth"]
@@ -126,13 +123,8 @@ def make_layer_rows(records: Iterable[LayerRecord]) -> list[EpochLayerRow]:
 def draw_heat_map(rows: Rows, metric: str, *, step: str = "epoch") -> alt.LayerChart:
     """Draw layers from the input down, epochs to the right, and a metric as colour.
 
-    Args:
-        rows: epoch, layer, depth and the metric. A cell without a value stays grey.
-        metric: "quality", "stable_rank", "condition", "rate", ….
-        step: What a column is, as in "checkpoint".
-
-    Raises:
-        ArgumentError: If the metric is not known.
+    Rows have epoch, layer, depth and the metric; a cell without a value stays grey. `step` is what
+    a column is, as in "checkpoint".
     """
     rows = list(rows)
     title, layers = get_metric_title(metric), list_layers(rows)
@@ -160,11 +152,7 @@ def draw_heat_map(rows: Rows, metric: str, *, step: str = "epoch") -> alt.LayerC
 
 
 def draw_rates(rows: Rows) -> alt.LayerChart:
-    """Draw the learning rate of every layer from epoch to epoch, darker with depth.
-
-    Args:
-        rows: epoch, layer, depth and rate.
-    """
+    """Draw the learning rate of every layer from epoch to epoch, darker with depth."""
     rows = list(rows)
     scale, layers, many = choose_scale(rows, "rate"), list_layers(rows), len(rows) > MANY
     base = start_chart("layers", height=260).encode(
@@ -181,18 +169,11 @@ def draw_rates(rows: Rows) -> alt.LayerChart:
 
 
 def draw_trajectories(rows: Rows) -> alt.LayerChart:
-    """Draw the path of every layer through stable rank s and condition κ, epoch by epoch.
-
-    Args:
-        rows: epoch, layer, depth, stable_rank and condition.
-    """
+    """Draw the path of every layer through stable rank s and condition κ, epoch by epoch."""
     rows = list(rows)
     layers = list_layers(rows)
-    base, colour, scale = (
-        start_chart("layers", height=320),
-        _encode_depth(layers),
-        alt.Scale(zero=True),
-    )
+    base, colour = start_chart("layers", height=320), _encode_depth(layers)
+    scale = alt.Scale(zero=True)
     axis: dict[str, Any] = {"scale": scale, "axis": make_value_axis(scale)}
     paths = base.encode(
         alt.X("stable_rank:Q", title=METRICS["stable_rank"][0], **axis),

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 import altair as alt
 
+from rankwise._text import format_count
 from rankwise.charts.axes import METRICS, get_metric_title
 from rankwise.charts.style import (
     CATEGORIES,
@@ -76,14 +77,7 @@ class LayerRow(RandomMetrics):
 
 
 def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
-    """Draw one metric of every layer, in network order.
-
-    Args:
-        rows: The layers.
-        metric: One of `LAYER_METRICS`.
-
-    Raises:
-        ArgumentError: If there is no such metric.
+    """Draw one of `LAYER_METRICS` of every layer, in network order.
 
     Example:
         >>> draw_layers([], "quality").to_dict()["description"]
@@ -91,15 +85,12 @@ def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
     """
     title, listed = get_metric_title(metric, LAYER_METRICS), list(rows)
     chart = _draw_metric(start_chart("layers", height=190), listed, metric)
-    return finish_chart(chart, listed, f"{title} of {_count(listed)}, in network order.")
+    count = format_count(len(listed), "layer")
+    return finish_chart(chart, listed, f"{title} of {count}, in network order.")
 
 
 def draw_all_metrics(rows: Iterable[LayerRow]) -> alt.VConcatChart:
-    """Draw all metrics of every layer, one chart below the other: for notebooks and image files.
-
-    Raises:
-        ArgumentError: If there are no rows.
-    """
+    """Draw all metrics of every layer, one chart below the other: for notebooks and image files."""
     listed = list(rows)
     if not listed:
         raise ArgumentError("No layer was probed, so there is nothing to draw.")
@@ -107,19 +98,14 @@ def draw_all_metrics(rows: Iterable[LayerRow]) -> alt.VConcatChart:
     charts = [_draw_metric(base, listed, metric) for metric in LAYER_METRICS]
     stacked = alt.vconcat(*charts, data=start_chart("layers").data)
     titles = ", ".join(METRICS[metric][0] for metric in LAYER_METRICS)
-    return finish_chart(stacked, listed, f"{titles} of {_count(listed)}, in network order.")
+    count = format_count(len(listed), "layer")
+    return finish_chart(stacked, listed, f"{titles} of {count}, in network order.")
 
 
 def draw_diff(before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str) -> alt.LayerChart:
     """Draw a line from each layer's value before to its value after.
 
-    Args:
-        before: The layers that both sides have, as they were.
-        after: The same layers, in the same order, as they are now.
-        metric: One of `LAYER_METRICS`.
-
-    Raises:
-        ArgumentError: If there is no such metric.
+    Both sides have the same layers in the same order.
 
     Example:
         >>> draw_diff([], [], "stable_rank").to_dict()["description"]
@@ -127,10 +113,9 @@ def draw_diff(before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str
     """
     title = get_metric_title(metric, LAYER_METRICS)
     rows = [_pair(*sides) for sides in zip(before, after, strict=True)]
-    description = f"{title} of {_count(rows)} before and after, in network order."
-    return finish_chart(
-        _draw_changes(start_chart("changes", height=200), rows, metric), rows, description
-    )
+    count = format_count(len(rows), "layer")
+    chart = _draw_changes(start_chart("changes", height=200), rows, metric)
+    return finish_chart(chart, rows, f"{title} of {count} before and after, in network order.")
 
 
 def _draw_metric(base: alt.Chart, rows: Sequence[LayerRow], metric: str) -> alt.LayerChart:
@@ -275,7 +260,3 @@ def _layer_tooltip(metric: str, *, random: bool) -> list[alt.Tooltip]:
             alt.Tooltip(f"random_{metric}:Q", title=f"{title}, random weights", format=form)
         )
     return tooltip
-
-
-def _count(rows: Sequence[object]) -> str:
-    return "1 layer" if len(rows) == 1 else f"{len(rows)} layers"

@@ -97,11 +97,7 @@ class TimeRow(TypedDict):
 
 
 def make_score_rows(records: Iterable[EpochRecord]) -> list[ScoreRow]:
-    """Return a row for every score of every epoch, on the training and on the test set.
-
-    Args:
-        records: What `Run.epochs` holds.
-    """
+    """Return a row for every score of every epoch, on the training and on the test set."""
     return [
         {
             "epoch": record.epoch,
@@ -118,28 +114,16 @@ def make_score_rows(records: Iterable[EpochRecord]) -> list[ScoreRow]:
 
 
 def make_quality_rows(records: Iterable[EpochRecord]) -> list[QualityRow]:
-    """Return a row for Q after every epoch that has one.
-
-    Args:
-        records: What `Run.epochs` holds.
-    """
+    """Return a row for Q after every epoch that has one."""
     return [
-        {
-            "epoch": record.epoch,
-            "seconds": record.seconds.trained,
-            "quality": record.quality,
-        }
+        {"epoch": record.epoch, "seconds": record.seconds.trained, "quality": record.quality}
         for record in records
         if record.quality is not None
     ]
 
 
 def make_time_rows(records: Iterable[EpochRecord]) -> list[TimeRow]:
-    """Return a row for every part of every epoch's time.
-
-    Args:
-        records: What `Run.epochs` holds.
-    """
+    """Return a row for every part of every epoch's time."""
     return [
         {"epoch": record.epoch, "part": part, "seconds": getattr(record.seconds, part)}
         for record in records
@@ -148,15 +132,9 @@ def make_time_rows(records: Iterable[EpochRecord]) -> list[TimeRow]:
 
 
 def draw_progress(rows: Iterable[ScoreRow], score: str, *, across: str = "epoch") -> alt.Chart:
-    """Draw a loss or a score from epoch to epoch, on the training and on the test set.
+    """Draw a loss or a score against "epoch" or "seconds", on the training and on the test set.
 
-    Args:
-        rows: All scores; the others are not drawn.
-        score: Which score: "loss", "accuracy", "perplexity", ….
-        across: "epoch" or "seconds" of training.
-
-    Raises:
-        ArgumentError: If `across` is neither.
+    Rows of other scores are not drawn.
     """
     if across not in ("epoch", "seconds"):
         raise ArgumentError(f'across should be "epoch" or "seconds", got {across!r}.')
@@ -201,12 +179,7 @@ def choose_score_scale(rows: Iterable[ScoreRow], score: str) -> alt.Scale:
 
 
 def draw_quality(rows: Rows, *, step: str = "epoch") -> alt.Chart:
-    """Draw network quality Q from epoch to epoch.
-
-    Args:
-        rows: epoch and quality.
-        step: What is between two points, as in "checkpoint".
-    """
+    """Draw network quality Q by epoch, or by another step such as "checkpoint"."""
     point = alt.OverlayMarkDef(size=18, color=CATEGORIES[0])
     chart = (
         start_chart("quality")
@@ -221,11 +194,7 @@ def draw_quality(rows: Rows, *, step: str = "epoch") -> alt.Chart:
 
 
 def draw_time(rows: Iterable[TimeRow]) -> alt.Chart:
-    """Draw where every epoch's seconds went: data, steps, probes, evaluation, saving.
-
-    Args:
-        rows: The parts of all epochs.
-    """
+    """Draw where every epoch's seconds went: data, steps, probes, evaluation, saving."""
     colours = alt.Scale(domain=list(PARTS), range=list(CATEGORIES[: len(PARTS)]))
     chart = (
         start_chart("time")
@@ -255,18 +224,11 @@ def draw_runs(
     down_to: str = "",
     dataset: str = "runs",
 ) -> alt.LayerChart:
-    """Draw a line for each run.
+    """Draw a line for each run, against "epoch" or "seconds".
 
-    Args:
-        rows: With "run" (what the legend calls it), "name" (its folder), "epoch", "seconds" of
-            training, and the field; where that is None there is no point.
-        runs: What the legend calls them, in its order.
-        field: Which of the rows' fields to draw.
-        title: What it is called.
-        form: Its format in a tooltip and, without its digits, on the axis.
-        across: "epoch" or "seconds".
-        down_to: The field that a band below the line ends at; "" for no band.
-        dataset: What a page calls the rows.
+    Rows have "run" (what the legend calls it), "name" (its folder), "epoch", "seconds" of training,
+    and the field; where that is None there is no point. `form` is the field's format in a tooltip
+    and, without its digits, on the axis. A band below the line ends at the field `down_to`.
 
     Example:
         >>> row = {"run": "A", "name": "sgd-seed0", "epoch": 1, "seconds": 30.0, "quality": 0.4}

@@ -33,34 +33,21 @@ DESCRIPTION = "Singular values of a layer, largest first: those kept, and those 
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """The singular values of one unfolding of a layer.
-
-    Attributes:
-        layer: The layer's name.
-        side: "output" for matrices and for convolutions unfolded by output channels, "input" for
-            convolutions unfolded by input channels.
-        values: All singular values, largest first.
-        kept: Those above the threshold, after shrinkage.
-        threshold: Where EVBMF cut.
-        random: The singular values of random weights of the same shape; empty where unknown.
-    """
+    """The singular values of one unfolding of a layer."""
 
     layer: str
-    side: str
-    values: Sequence[float]
-    kept: Sequence[float]
-    threshold: float
-    random: Sequence[float] = ()
+    side: str  # "output" for matrices; of a convolution, the channels that it is unfolded by
+    values: Sequence[float]  # all singular values, largest first
+    kept: Sequence[float]  # those above the threshold, after shrinkage
+    threshold: float  # where EVBMF cut
+    random: Sequence[float] = ()  # those of random weights of the same shape, where known
 
 
 def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dict[str, Any]]:
-    """Return a row for every singular value that is drawn.
+    """Return a row for every singular value that is drawn, `most` of one unfolding.
 
-    Long spectra are thinned; the ends, and the values around the threshold, always stay.
-
-    Args:
-        spectra: Of all layers; of one layer one after the other.
-        most: How many values of one unfolding to draw; fewer where there are very many layers.
+    Long spectra are thinned, further where there are very many layers; the ends, and the values
+    around the threshold, always stay. Spectra of one layer come one after the other.
 
     Example:
         >>> rows = make_spectrum_rows([Spectrum("fc", "output", (37.0, 1.0), (36.9,), 9.0)])
@@ -83,10 +70,6 @@ def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dic
 def draw_spectrum(rows: Rows, side: str = "output") -> alt.LayerChart:
     """Draw the spectrum of the selected layer, or of that of highest rank where none is selected.
 
-    Args:
-        rows: As `make_spectrum_rows` gives them.
-        side: "output" or "input".
-
     Example:
         >>> draw_spectrum([]).to_dict()["description"]
         'Singular values of a layer, largest first: those kept, and those taken for noise.'
@@ -97,11 +80,7 @@ def draw_spectrum(rows: Rows, side: str = "output") -> alt.LayerChart:
 
 
 def draw_spectra(rows: Rows) -> Chart:
-    """Draw the spectra of one layer, one below the other: for notebooks and image files.
-
-    Raises:
-        ArgumentError: If there are no values to draw.
-    """
+    """Draw the spectra of one layer, one below the other: for notebooks and image files."""
     rows = list(rows)
     if not rows:
         raise ArgumentError(

@@ -63,16 +63,8 @@ def draw_score_curves(
 ) -> alt.LayerChart:
     """Draw the test score: a line for each setting's mean, a band over its trials.
 
-    Args:
-        rows: With "setting", "epoch" or "seconds", "mean", "low", "high" and "n".
-        settings: The settings, the best first; the first `NAMED` get a colour and a name.
-        score: Which score it is.
-        across: "epoch", or "seconds" of training.
-        dataset: What a page calls the rows.
-
-    Example:
-        >>> row = {"setting": "sgd", "epoch": 1, "mean": 0.5, "low": 0.4, "high": 0.6, "n": 3}
-        >>> draw_score_curves([row], ["sgd"]).save("curves.png")  # doctest: +SKIP
+    Rows have "setting", "epoch" or "seconds" (`across`), "mean", "low", "high" and "n". Settings
+    come with the best first; the first `NAMED` get a colour and a name.
     """
     rows, base = list(rows), start_chart(dataset, height=280)
     x, tooltip = make_epoch_axis(), alt.Tooltip("epoch:Q", title="epoch")
@@ -126,16 +118,8 @@ def draw_by_quality(
 ) -> alt.LayerChart:
     """Draw the test score, or the generalisation gap, of each run against its network quality Q.
 
-    Args:
-        rows: With "setting", "optimizer", "seed", "quality" and the field.
-        optimizers: Those to name, in the legend's order.
-        field: "score", or "gap": how much better the score is in training than in the test.
-        score: Which score it is.
-        dataset: What a page calls the rows.
-
-    Example:
-        >>> row = {"setting": "sgd", "optimizer": "sgd", "seed": 0, "quality": 0.5, "score": 0.9}
-        >>> draw_by_quality([row], ["sgd"]).save("quality.png")  # doctest: +SKIP
+    Rows have "setting", "optimizer", "seed", "quality" and the field: "score", or "gap", which is
+    how much better the score is in training than in the test.
     """
     title = get_score_name(score) if field == "score" else f"generalisation gap ({score})"
     names, selected = list(optimizers[:NAMED]), select_in_legend("optimizer")
@@ -176,11 +160,8 @@ def draw_networks(
 ) -> alt.Chart:
     """Draw a number of each network against another, coloured by its share of rank 1.
 
-    Args:
-        rows: With "network", "group", "rank_one" (0 … 1) and the two fields.
-        across: The field to the right, and what it is called.
-        up: The field upwards, and what it is called.
-        dataset: What a page calls the rows.
+    Rows have "network", "group", "rank_one" (0 … 1) and the two fields; `across` and `up` are a
+    field and what it is called.
 
     Example:
         >>> row = {"network": "a.pt", "group": "a", "rank_one": 0.1, "q": 0.5, "accuracy": 91.2}
@@ -221,18 +202,10 @@ def draw_score_by_option(
     score: str = "accuracy",
     dataset: str = "sweep",
 ) -> alt.LayerChart:
-    """Draw the score against an option, mean and standard deviation over trials.
+    """Draw the score against one of `OPTIONS`, mean and standard deviation over trials.
 
-    Args:
-        rows: With "series", "value" (of the option), "mean", "low", "high" and "n".
-        series: The series, the best first: runs that differ in this option and seed only.
-        option: Which option it is, one of `OPTIONS`.
-        score: Which score it is.
-        dataset: What a page calls the rows.
-
-    Example:
-        >>> row = {"series": "sgd", "value": 0.1, "mean": 0.5, "low": 0.4, "high": 0.6, "n": 3}
-        >>> draw_score_by_option([row], ["sgd"], option="lr").save("rates.png")  # doctest: +SKIP
+    Rows have "series", "value" (of the option), "mean", "low", "high" and "n". The runs of a series
+    differ in this option and seed only; the best series comes first.
     """
     rows = list(rows)
     title, _ = OPTIONS[option]
@@ -276,20 +249,10 @@ def draw_score_map(
     lower_is_better: bool = False,
     dataset: str = "map",
 ) -> alt.LayerChart:
-    """Draw the score where two options vary, as a map with the number in each cell.
+    """Draw the score where two of `OPTIONS` vary, as a map with the number in each cell.
 
-    Args:
-        rows: With "across", "up" (the options' values), "mean", "spread", "n" and "share": 0 for
-            the worst cell, 1 for the best.
-        across: The option that varies from left to right, one of `OPTIONS`.
-        up: The other.
-        score: Which score it is.
-        lower_is_better: As for perplexity.
-        dataset: What a page calls the rows.
-
-    Example:
-        >>> row = {"across": 0.1, "up": 0.0, "mean": 0.5, "spread": None, "n": 1, "share": 1.0}
-        >>> draw_score_map([row], across="lr", up="weight_decay").save("grid.png")  # doctest: +SKIP
+    Rows have "across", "up" (the options' values), "mean", "spread", "n" and "share": 0 for the
+    worst cell, 1 for the best.
     """
     rows = list(rows)
     axis = alt.Axis(format="~g", labelAngle=0, labelOverlap=True)
@@ -325,15 +288,8 @@ def draw_epoch_times(
 ) -> alt.LayerChart:
     """Draw seconds per epoch, as a mean over epochs and trials: a bar for each setting.
 
-    Args:
-        rows: With "setting", "part" (one of `TIME_PARTS`) and "seconds"; rows whose part is "total"
-            have "low" and "high" as well: the standard deviation over trials about the whole.
-        settings: In the order of the bars.
-        dataset: What a page calls the rows.
-
-    Example:
-        >>> row = {"setting": "sgd", "part": "step", "seconds": 4.2}
-        >>> draw_epoch_times([row], ["sgd"]).save("times.png")  # doctest: +SKIP
+    Rows have "setting", "part" (one of `TIME_PARTS`) and "seconds"; rows whose part is "total" have
+    "low" and "high" as well: the standard deviation over trials about the whole.
     """
     base = start_chart(dataset, height=40 + 24 * len(settings))
     by_place = alt.EncodingSortField(field="place", op="min", order="ascending")

@@ -79,9 +79,7 @@ UNNAMED = alt.ExprRef("faint")  # the colour of those that have none
 def start_chart(dataset: str, *, height: int = 220) -> alt.Chart:
     """Return an empty chart, which `finish_chart` gives its rows.
 
-    Args:
-        dataset: What a page calls the rows; charts of one page with the same name share them.
-        height: In pixels.
+    Charts of one page whose dataset has the same name share their rows.
     """
     return alt.Chart(alt.NamedData(name=dataset), width=WIDTH, height=height)
 
@@ -94,10 +92,8 @@ def get_dataset(chart: Chart) -> str:
 def finish_chart(chart: AnyChart, rows: Rows, description: str) -> AnyChart:
     """Return a chart with its rows, the parameters that a page sets, and our colours and fonts.
 
-    Args:
-        chart: What was drawn.
-        rows: The data, numbers finite or None. A layer's name is called "layer" in every chart.
-        description: The chart in a sentence, for those who can't see it.
+    Numbers in rows are finite or None, and a layer's name is called "layer" in every chart. The
+    description is for those who can't see the chart.
     """
     name = cast("alt.NamedData", chart.data).name
     # Rows come last, and unnamed: otherwise Altair copies and checks each of them many times.
@@ -122,12 +118,9 @@ def finish_chart(chart: AnyChart, rows: Rows, description: str) -> AnyChart:
 
 
 def encode_colour(names: Sequence[str], field: str, *, lines: bool = False) -> alt.Color:
-    """Return the colour of each series.
+    """Return the colour of each series, at most `NAMED`, in the legend's order.
 
-    Args:
-        names: Those to name, at most `NAMED`, in the legend's order.
-        field: The rows' field that holds the name.
-        lines: Whether the legend shows lines, as `encode_dash` does, or points.
+    With `lines` the legend shows lines, as `encode_dash` does, otherwise points.
     """
     colours = [CATEGORIES[number % len(CATEGORIES)] for number in range(len(names))]
     scale = alt.Scale(domain=list(names), range=colours)

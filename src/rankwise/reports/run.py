@@ -102,7 +102,9 @@ HINTS = {
 def make_run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
     """Return a run as a page."""
     rows = _make_rows(run)
-    sections = [*_draw_learning(run), *_draw_layers(rows), *_list_layers(rows), _list_options(run)]
+    sections = [*_draw_learning(run), *_draw_layers(rows), _list_options(run)]
+    if rows:
+        sections.insert(-1, Section("Layers after the last epoch", (_make_table(rows),)))
     return Page(
         title=sanitize(run.folder.name),
         summary=summarize_run(run, rows),
@@ -238,11 +240,6 @@ def _draw_layers(all_rows: list[EpochLayerRow]) -> Iterator[Section]:
     )
     has_metrics = any(row["stable_rank"] is not None for row in all_rows)
     yield Section("Rates and paths", (rates, paths) if has_metrics else (rates,))
-
-
-def _list_layers(rows: Sequence[EpochLayerRow]) -> Iterator[Section]:
-    if rows:
-        yield Section("Layers after the last epoch", (_make_table(rows),))
 
 
 def _make_table(rows: Sequence[EpochLayerRow]) -> Table:

@@ -16,7 +16,7 @@ from rankwise.charts.study import (
     draw_score_curves,
     draw_score_map,
 )
-from rankwise.charts.style import NAMED
+from rankwise.charts.style import NAMED, Chart
 from rankwise.reports.page import ChartPanel, Text, capitalize
 from rankwise.reports.study_rows import (
     find_grids,
@@ -70,7 +70,7 @@ class StudyCharts:
         reasons = Text(tuple(self.missing), collapsed_under="What is not shown here, and why")
         return (*self.panels, *([reasons] if self.missing else []))
 
-    def add(self, title: str, chart: Any, caption: str) -> None:  # noqa: ANN401
+    def add(self, title: str, chart: Chart, caption: str) -> None:
         """Add a chart."""
         self.panels.append(ChartPanel(title, chart, caption))
 
