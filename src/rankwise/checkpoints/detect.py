@@ -64,12 +64,7 @@ _MAX_FIELDS = 100
 
 
 def detect_format(path: Path) -> Format:
-    """Detect a file's format by its content.
-
-    Raises:
-        CheckpointError: If it is empty, can't be read, or in a format that isn't supported.
-        UnsafeFileError: If it is a plain pickle.
-    """
+    """Detect a file's format by its content; a plain pickle is never opened."""
     size = get_file_size(path)
     if size == 0:
         raise CheckpointError(f"{format_path(path)}: an empty file; save or download it again.")

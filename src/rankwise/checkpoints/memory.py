@@ -24,15 +24,11 @@ _MIN_TRIMMED = 4 << 20
 
 
 class BoundedHandle(Generic[T]):
-    """An open file that is dropped, and opened again, after a number of bytes were read from it.
+    """An open file that is dropped, and opened again, after `budget` bytes were read from it.
 
     Pages of a mapped file count as resident until the mapping is gone. The system can be asked to
     take them back (`release_memory`), but does so only for files that the user may write; dropping
-    the mapping works for every file.
-
-    Args:
-        opener: Opens the file.
-        budget: How many bytes to read before it is dropped; None to keep it open.
+    the mapping works for every file. Without a budget the file stays open.
 
     Example:
         >>> from rankwise.checkpoints.memory import BoundedHandle
@@ -67,9 +63,6 @@ def release_memory(tensor: Tensor) -> None:
     the resident memory of mapped files which the user owns or may write. After a large tensor the
     allocator's free memory is returned too: what temporaries leave behind in each thread's heap
     would otherwise add up over a long file. On other systems nothing happens.
-
-    Args:
-        tensor: A tensor that won't be needed soon.
 
     Example:
         >>> import torch

@@ -43,12 +43,7 @@ NamedTensors = list[tuple[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected tensors, and what the user should know about the choice.
-
-    Attributes:
-        tensors: Names and tensors, in their own order; no name occurs twice.
-        notes: Which part was selected, which were left out.
-    """
+    """The selected tensors, no name twice, and which parts were selected and left out."""
 
     tensors: tuple[tuple[str, Tensor], ...]
     notes: tuple[str, ...] = ()
@@ -57,12 +52,7 @@ class Selection:
 def select_weights(tree: object, key: str | None = None) -> Selection:
     """Select the part of a nested checkpoint that holds the weights.
 
-    Args:
-        tree: A tensor, or mappings, lists and tuples that hold tensors and anything else.
-        key: The dotted path of the part to take; "." takes all parts; None chooses by content.
-
-    Raises:
-        CheckpointError: If there are no tensors, only an optimizer's, or no part of that name.
+    The key is the dotted path of the part to take; "." takes all parts; None chooses by content.
 
     Example:
         >>> import torch
@@ -223,13 +213,7 @@ def _list_parts(tree: object) -> str:
 
 @dataclass(slots=True)
 class Part:
-    """A mapping, list or tuple that contains tensors, directly or further down.
-
-    Attributes:
-        route: The names that lead to it.
-        items: Its tensors and parts by name, in order.
-        is_candidate: Whether it looks like a whole model.
-    """
+    """A mapping, list or tuple that contains tensors, directly or further down."""
 
     route: tuple[str, ...]
     items: list[tuple[str, Tensor | Part]] = field(default_factory=list)
@@ -264,13 +248,7 @@ class Part:
 def _find_parts(
     tree: object, route: tuple[str, ...] = (), *, allow_optimizer: bool = False
 ) -> tuple[Part | None, list[tuple[str, int]]]:
-    """Return the part of a tree, None without tensors, and the optimizers' states left out of it.
-
-    Args:
-        tree: Mappings, lists and tuples that contain tensors and anything else, even themselves.
-        route: The names that lead to the tree.
-        allow_optimizer: Whether the tree itself may be an optimizer's state.
-    """
+    """Return the part of a tree, None without tensors, and the optimizers' states left out."""
     search = _Search()
     if not allow_optimizer and _is_optimizer("", tree):
         search.skip_optimizer(tree, route)

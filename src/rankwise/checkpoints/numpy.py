@@ -53,11 +53,7 @@ class _Header:
 
 
 def read_npz(path: Path) -> Weights:
-    """Open an archive of arrays, as ``numpy.savez`` writes it; ``load`` unpacks one array.
-
-    Raises:
-        CheckpointError: If it is damaged, or would unpack into far more than its size.
-    """
+    """Open an archive of arrays, as ``numpy.savez`` writes it; ``load`` unpacks one array."""
     entries = read_zip_directory(path)
     arrays = [entry for entry in entries if entry.filename.endswith(_SUFFIX)]
     for entry in arrays:
@@ -76,11 +72,7 @@ def read_npz(path: Path) -> Weights:
 
 
 def read_npy(path: Path) -> Weights:
-    """Open a file with one array, as ``numpy.save`` writes it; ``load`` maps it.
-
-    Raises:
-        CheckpointError: If it is damaged.
-    """
+    """Open a file with one array, as ``numpy.save`` writes it; ``load`` maps it."""
     with convert_errors(path, "an .npy file"), path.open("rb") as file:
         header = _read_header(file)
     _check_size(path, "tensor", header, get_file_size(path))

@@ -70,13 +70,7 @@ class _Initializer(NamedTuple):
 
 
 def read_onnx(path: Path) -> Weights:
-    """Open an ONNX model: its initializers and Constant nodes, those of subgraphs too.
-
-    Raises:
-        CheckpointError: If it is damaged, or a file of external data is missing.
-        UnsafeFileError: If external data lies outside its folder.
-        MissingExtraError: If the package onnx is missing.
-    """
+    """Open an ONNX model: its initializers and Constant nodes, those of subgraphs too."""
     try:
         import onnx  # noqa: PLC0415 - an optional package
     except ImportError as error:

@@ -41,16 +41,7 @@ _GLOBAL = re.compile(r"GLOBAL (\S+)")
 
 
 def read_torch_zip(path: Path, key: str | None) -> Weights:
-    """Open a checkpoint in the present format of ``torch.save``, an uncompressed zip archive.
-
-    Args:
-        path: The file.
-        key: The dotted path of the part to take; None to choose by content.
-
-    Raises:
-        CheckpointError: If it is damaged, or contains no tensors or no part `key`.
-        UnsafeFileError: If it refers to classes or functions, which could run code.
-    """
+    """Open a checkpoint in the present format of ``torch.save``, an uncompressed zip archive."""
     for entry in read_zip_directory(path):
         stored = entry.compress_type == zipfile.ZIP_STORED
         if not stored or entry.file_size != entry.compress_size:
@@ -66,10 +57,7 @@ def read_torch_zip(path: Path, key: str | None) -> Weights:
 
 
 def read_torch_legacy(path: Path, key: str | None) -> Weights:
-    """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole.
-
-    Arguments and errors are those of `read_torch_zip`.
-    """
+    """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole."""
 
     def load() -> object:
         with path.open("rb") as file:

@@ -62,12 +62,7 @@ class _Entry:
 
 
 def read_safetensors(path: Path) -> Weights:
-    """Open a safetensors file.
-
-    Raises:
-        CheckpointError: If the header is damaged or contradicts the file.
-        MissingExtraError: If the package safetensors is missing.
-    """
+    """Open a safetensors file."""
     try:
         from safetensors import safe_open  # noqa: PLC0415 - an optional package
     except ImportError as error:

@@ -55,9 +55,7 @@ def list_some(texts: Iterable[str]) -> str:
 def convert_errors(path: Path, what: str) -> Iterator[None]:
     """Turn every failure inside into a ``CheckpointError`` of one line; rankwise's own errors pass.
 
-    Args:
-        path: The file that is read.
-        what: What it is read as, with its article: "a PyTorch file".
+    `what` is what the file is read as, with its article: "a PyTorch file".
     """
     try:
         yield
@@ -99,20 +97,12 @@ def build_unreadable(
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder.
-
-    Raises:
-        CheckpointError: If there is nothing at this path, or it can't be reached.
-    """
+    """Return whether a path is a folder."""
     return stat.S_ISDIR(_get_status(path).st_mode)
 
 
 def get_file_size(path: Path) -> int:
-    """Return the size in bytes of a regular, readable file; a pipe or device could block forever.
-
-    Raises:
-        CheckpointError: If it is missing, not a regular file, or not readable.
-    """
+    """Return the size in bytes of a regular file; reading a pipe or device could block forever."""
     status = _get_status(path)
     if not stat.S_ISREG(status.st_mode):
         raise CheckpointError(
@@ -140,8 +130,7 @@ def _get_status(path: Path) -> os.stat_result:
 def safe_join(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder, given its name as written in an untrusted file.
 
-    Raises:
-        UnsafeFileError: If the name is absolute, contains "..", or is a link out of the folder.
+    A name that is absolute, contains "..", or is a link out of the folder is refused.
     """
     parts = name.replace("\\", "/").split("/")
     has_drive = parts[0][1:2] == ":"  # C:file, on systems that have drives
@@ -172,13 +161,8 @@ def _find_blobs(home: Path) -> Path | None:
 def parse_json_object(path: Path, text: bytes, what: str) -> dict[str, object]:
     """Parse a JSON object and refuse one in which a key occurs twice.
 
-    Two readers of a repeated key may take different values, so that what one of them checked
-    isn't what the other uses.
-
-    Args:
-        path: The file it comes from, for messages.
-        text: The JSON.
-        what: What it is, for messages: "the header".
+    Two readers of a repeated key may take different values, so that what one of them checked isn't
+    what the other uses.
     """
 
     def build(items: list[tuple[str, object]]) -> dict[str, object]:
@@ -204,11 +188,7 @@ def parse_json_object(path: Path, text: bytes, what: str) -> dict[str, object]:
 
 
 def read_zip_directory(path: Path) -> list[zipfile.ZipInfo]:
-    """Return the entries of a zip archive, checked before any of them is read.
-
-    Raises:
-        CheckpointError: If it is truncated or encrypted, a name occurs twice, or entries overlap.
-    """
+    """Return the entries of a zip archive, checked before any of them is read."""
     size = get_file_size(path)
     with convert_errors(path, "a zip archive"), zipfile.ZipFile(path) as archive:
         entries = archive.infolist()

@@ -43,12 +43,7 @@ _MAX_INDEX = 64 * 2**20
 
 
 def find_weight_file(folder: Path) -> Path:
-    """Return the one file of a folder that stands for its weights: an index or a weight file.
-
-    Raises:
-        CheckpointError: If there is none, or several.
-        UnsafeFileError: If it is a link out of the folder.
-    """
+    """Return the one file of a folder that stands for its weights: an index or a weight file."""
     with convert_errors(folder, "a folder"):
         names = sorted(path.name for path in folder.iterdir())
     for name in _PREFERRED:
@@ -79,10 +74,6 @@ def read_index(path: Path, open_file: Callable[[Path], Weights]) -> Weights:
     """Open the shards that an index such as ``model.safetensors.index.json`` names.
 
     Tensors that the index names but no shard contains get a row as unreadable.
-
-    Raises:
-        CheckpointError: If the index is damaged, or a shard is missing.
-        UnsafeFileError: If it names a file outside its folder.
     """
     places = _read_weight_map(path)
     files = {name: safe_join(path.parent, name) for name in dict.fromkeys(places.values())}
