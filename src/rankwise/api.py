@@ -21,8 +21,7 @@ from rankwise.numerics.unfold import Modes, check_modes
 from rankwise.probes.measure import Progress, measure_weights
 from rankwise.probes.reparametrized import combine_parts, mark_ties, split_stacks, strip_wrappers
 from rankwise.probes.results import Probe
-from rankwise.probes.sources import describe_module, describe_tensor
-from rankwise.probes.tensor import Status, Weight, Weights
+from rankwise.probes.tensor import Status, Weight, Weights, describe_module, describe_tensor
 
 __all__ = ["Target", "probe"]
 

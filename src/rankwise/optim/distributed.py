@@ -15,8 +15,7 @@ from torch import Tensor
 from rankwise.errors import DistributedError
 from rankwise.optim.rates import Reading
 from rankwise.probes.measure import can_measure, estimate_cost
-from rankwise.probes.sources import describe_tensor
-from rankwise.probes.tensor import Weight
+from rankwise.probes.tensor import Weight, describe_tensor
 
 __all__ = [
     "NamedTensors",

@@ -19,8 +19,7 @@ from rankwise.optim.rates import Reading, State
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, measure_weight, measure_weights
 from rankwise.probes.results import Probe
-from rankwise.probes.sources import describe_tensor
-from rankwise.probes.tensor import Status, Weight
+from rankwise.probes.tensor import Status, Weight, describe_tensor
 
 __all__ = ["make_probe", "measure_layers", "measure_start"]
 

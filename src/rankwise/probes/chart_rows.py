@@ -16,11 +16,7 @@ __all__ = ["make_rows", "make_spectra"]
 def make_rows(
     layers: Iterable[LayerMetrics], random: Iterable[LayerMetrics] = ()
 ) -> list[LayerRow]:
-    """Return a row for every probed layer.
-
-    Args:
-        layers: Those of a probe.
-        random: The same layers with random weights, as `Probe.at_random` gives them.
+    """Return a row for every probed layer; `random` has them with random weights.
 
     Example:
         >>> import torch, rankwise
@@ -65,12 +61,7 @@ def make_rows(
 def make_spectra(
     layers: Iterable[LayerMetrics], random: Iterable[LayerMetrics] = ()
 ) -> list[Spectrum]:
-    """Return the singular values of every layer that has them.
-
-    Args:
-        layers: Those of a probe taken with `spectra=True`.
-        random: The same layers with random weights.
-    """
+    """Return the singular values of every layer that has them; `random` has random weights."""
     values_of_random = {
         (layer.name, mode.mode): mode.spectrum.values
         for layer in random

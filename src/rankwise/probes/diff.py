@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rankwise.charts.style import Chart
 
-__all__ = ["LayerChange", "ProbeDiff", "align_names", "compare_layers"]
+__all__ = ["LayerChange", "ProbeDiff", "align_names", "compare_layers", "make_frame"]
 
 _METRICS = ("rank", "stable_rank", "condition", "quality")
 
@@ -28,11 +28,6 @@ _METRICS = ("rank", "stable_rank", "condition", "quality")
 @dataclass(frozen=True, slots=True)
 class LayerChange:
     """A layer before and after; each metric is after − before, None where either has none.
-
-    Attributes:
-        name: The layer's name after.
-        before: Its row in the first probe.
-        after: Its row in the second.
 
     Example:
         >>> import torch, rankwise
@@ -132,12 +127,7 @@ class ProbeDiff:
         Raises:
             MissingExtraError: Without pandas.
         """
-        try:
-            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
-        except ImportError as error:
-            raise MissingExtraError("pandas", "frame", "A DataFrame") from error
-        frame: pd.DataFrame = pd.DataFrame([change.to_dict() for change in self.changes])
-        return frame
+        return make_frame([change.to_dict() for change in self.changes])
 
     def table(
         self, *, sort: str | None = None, top: int | None = None, width: int | None = 80
@@ -191,18 +181,20 @@ class ProbeDiff:
         return format_diff_html(self)
 
 
+def make_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return rows as a pandas DataFrame."""
+    try:
+        import pandas as pd  # noqa: PLC0415 - optional, and slow to import
+    except ImportError as error:
+        raise MissingExtraError("pandas", "frame", "A DataFrame") from error
+    return pd.DataFrame(rows)
+
+
 def compare_layers(before: Sequence[LayerMetrics], after: Sequence[LayerMetrics]) -> ProbeDiff:
     """Match the layers of two probes by name and compare them.
 
     Where few names are equal, a prefix on one side ("model.", "module.", nested ones too) is
     ignored if a single one explains the names; between several none is guessed.
-
-    Args:
-        before: Rows of the first probe.
-        after: Rows of the second.
-
-    Raises:
-        ProbeMismatchError: If the two have no layer in common.
 
     Example:
         >>> import torch, rankwise
@@ -233,18 +225,11 @@ def compare_layers(before: Sequence[LayerMetrics], after: Sequence[LayerMetrics]
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Which names of two models mean the same layer.
+    """Which names of two models mean the same layer."""
 
-    Attributes:
-        pairs: Indices into the names before and after, in the order of those after.
-        prefix: "+model." where the names after have an additional prefix, "-model." where they
-            lack it, "" where names are the same.
-        candidates: The prefixes between which there was no clear choice.
-    """
-
-    pairs: tuple[tuple[int, int], ...]
-    prefix: str = ""
-    candidates: tuple[str, ...] = ()
+    pairs: tuple[tuple[int, int], ...]  # indices before and after, in the order of those after
+    prefix: str = ""  # as `ProbeDiff.renamed_prefix`
+    candidates: tuple[str, ...] = ()  # the prefixes between which there was no clear choice
 
 
 def align_names(before: Sequence[str], after: Sequence[str]) -> Alignment:

@@ -39,11 +39,7 @@ CHANGE_SORT_KEYS: Mapping[str, Callable[[LayerChange], float | str | None]] = {
 def align_changes(
     diff: ProbeDiff, *, sort: str | None = None, top: int | None = None, width: int | None = 80
 ) -> list[Line]:
-    """Return the table of the layers that changed, as lines of cells with their styles.
-
-    Raises:
-        ArgumentError: If `sort` or `top` is out of range.
-    """
+    """Return the table of the layers that changed, as lines of cells with their styles."""
     changed = [change for change in diff.changes if _has_changed(change)]
     rows = sort_rows(changed, CHANGE_SORT_KEYS, sort, top)
     if not rows:
@@ -84,12 +80,7 @@ def _format_rank_change(change: LayerChange) -> str:
 
 
 def format_changes(diff: ProbeDiff, *, width: int | None = 80) -> str:
-    """Summarise a diff: how many layers changed, which broke, changed shape, were added or removed.
-
-    Args:
-        diff: Two probes compared.
-        width: Where to break lines; None for never.
-    """
+    """Summarise a diff: how many layers changed; which broke, were reshaped, added or removed."""
     sentences = _list_status_changes(diff.changes)
     if diff.renamed_prefix:
         verb = "gained" if diff.renamed_prefix.startswith("+") else "lost"

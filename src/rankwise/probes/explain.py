@@ -17,16 +17,7 @@ __all__ = ["EXPLANATIONS", "Explanation", "explain"]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation of one metric.
-
-    Attributes:
-        name: Its name in `LayerMetrics`.
-        symbol: Its symbol in formulas.
-        formula: How it is computed.
-        meaning: What it says.
-        range: The values it can take.
-        better: Which direction is better, if any.
-        caveats: Where it misleads.
+    """The explanation of one metric, by its name in `LayerMetrics`.
 
     Example:
         >>> EXPLANATIONS["condition"].symbol

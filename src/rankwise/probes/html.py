@@ -52,13 +52,6 @@ def format_probe_html(
 
     Everything that comes from a file is escaped; the fragment loads nothing.
 
-    Args:
-        layers: Rows of a probe.
-        quality: Network quality Q, None where nothing was probed.
-        coverage: The share of all parameters that are in probed layers.
-        title: The probe's source.
-        notes: Sentences to add at the end.
-
     Example:
         >>> print(format_probe_html([], None, 0.0, title="<b>.pt").splitlines()[-1])
         <div class="rankwise"><p><b>&lt;b&gt;.pt</b></p><p>The model holds no tensors.</p></div>

@@ -42,11 +42,7 @@ class LayerSpectrum:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> LayerSpectrum:
-        """Invert `to_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: If the row does not describe a spectrum.
-        """
+        """Invert `to_dict`; raise KeyError, TypeError or ValueError for any other row."""
         values, kept = (tuple(_check_number(v, name) for v in row[name]) for name in _SPECTRA)
         return cls(values, kept, _check_number(row["threshold"], "threshold"))
 
@@ -102,11 +98,7 @@ class ModeMetrics:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> ModeMetrics:
-        """Invert `to_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: If the row does not describe an unfolding.
-        """
+        """Invert `to_dict`; raise KeyError, TypeError or ValueError for any other row."""
         spectrum = row.get("spectrum")
         values: dict[str, Any] = {name: _check_number(row[name], name) for name in _MODE_METRICS}
         for name in ("rows", "columns", "rank"):
@@ -124,12 +116,9 @@ class LayerMetrics:
     probed. `reason` is also set where a probed layer's metrics need a caveat, as for rank 1.
 
     Attributes:
-        name: The tensor's name.
         kind: "linear", "conv2d", "embedding", "recurrent", … as far as shape and name show.
-        shape: The tensor's shape.
         dtype: The type it is stored in, as in "float32".
         parameters: How many numbers it holds.
-        status: Probed, or why not.
         reason: The status explained, empty where there is nothing to say.
         rank: n', mean over the modes.
         rank_fraction: n'/n.
@@ -202,11 +191,7 @@ class LayerMetrics:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> LayerMetrics:
-        """Invert `to_dict`; unknown keys are ignored.
-
-        Raises:
-            KeyError, TypeError, ValueError: If the row does not describe a layer.
-        """
+        """Invert `to_dict`, without unknown keys; errors are those of `ModeMetrics.from_dict`."""
         status, modes = Status(row["status"]), row.get("modes", ())
         values: dict[str, Any] = {
             name: _check_text(row[name], name) for name in ("name", "kind", "dtype")

@@ -85,13 +85,7 @@ def measure_weights(
 ) -> list[LayerMetrics]:
     """Measure many weights in parallel; return their rows in the same order.
 
-    Args:
-        weights: The weights; they are loaded one at a time.
-        p: The power in the stable rank.
-        modes: Which unfoldings of a convolution to take.
-        spectra: Whether to keep the singular values.
-        progress: Called after each layer.
-        release: Called with each loaded tensor when it is no longer needed.
+    `release` is called with each loaded tensor when it is no longer needed.
     """
     loading = threading.Lock()  # readers need not be thread-safe, and loading mapped files is fast
     local = threading.local()  # holds one workspace per thread, freed with the probe
@@ -303,13 +297,7 @@ def measure_random_layers(
 ) -> list[LayerMetrics]:
     """Return the rows that Gaussian weights of the same shapes and norms would have.
 
-    Args:
-        layers: Rows of a probe; those that were not probed stay as they are.
-        p: The power in the stable rank.
-        seed: Seed of the draw; unfoldings of one size get one spectrum.
-
-    Raises:
-        ArgumentError: If the seed is negative, or an unfolding's sides can't be those of a matrix.
+    Layers that were not probed stay as they are; unfoldings of one size get one spectrum.
     """
     check_seed(seed)
     spectra: dict[tuple[int, int], tuple[Spectrum, LowRank]] = {}

@@ -13,12 +13,11 @@ from rankwise._io import write_atomically
 from rankwise._text import sanitize, wrap
 from rankwise.errors import (
     CheckpointError,
-    MissingExtraError,
     ProbeMismatchError,
     UnknownLayerError,
 )
 from rankwise.numerics.metrics import network_quality
-from rankwise.probes.diff import ProbeDiff, compare_layers
+from rankwise.probes.diff import ProbeDiff, compare_layers, make_frame
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import measure_random_layers
@@ -220,12 +219,8 @@ class Probe:
         Raises:
             MissingExtraError: If pandas is not installed.
         """
-        try:
-            import pandas as pd  # noqa: PLC0415 - optional, and slow to import
-        except ImportError as error:
-            raise MissingExtraError("pandas", "frame", "A DataFrame") from error
-        rows = [layer.to_dict() for layer in self.layers]
-        return pd.DataFrame(rows).drop(columns="modes", errors="ignore")
+        frame = make_frame([layer.to_dict() for layer in self.layers])
+        return frame.drop(columns="modes", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the probe as plain types, Q and coverage included."""

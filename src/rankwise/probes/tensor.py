@@ -1,15 +1,19 @@
-"""Named tensors, each known by shape before it is loaded."""
+"""Named tensors, in a module or in memory: what is known of each before it is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd as _Convolution
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
-__all__ = ["Status", "Weight", "Weights"]
+__all__ = ["Status", "Weight", "Weights", "describe_module", "describe_tensor"]
 
 
 class Status(str, Enum):
@@ -40,44 +44,149 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One tensor: its description, and a function that loads it.
-
-    Attributes:
-        name: Its name in the model, wrappers' prefixes removed.
-        shape: Its shape.
-        dtype: The type it is stored in.
-        load: Returns the tensor; for a product of factors, a smaller one with the same non-zero
-            singular values.
-        identity: Equal for two tensors that share their memory; None where that can't be known.
-        kind: The layer's kind where the module knows it ("conv_transpose2d"), else None.
-        obstacle: A status and a reason where the tensor can't be probed, else None.
-        note: A caveat for the metrics of a probed tensor.
-        parameters: How many stored numbers it stands for, where that isn't its shape's product.
-        collective: Whether loading it involves other processes, so that all must load in one order.
-    """
+    """One tensor: its description, and a function that loads it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
+    # Of a product of factors, it returns a smaller tensor with the same non-zero singular values.
     load: Callable[[], Tensor]
-    identity: Hashable = None
-    kind: str | None = None
-    obstacle: tuple[Status, str] | None = None
-    note: str = ""
-    parameters: int | None = None
-    collective: bool = False
+    identity: Hashable = None  # equal for two tensors that share their memory, where known
+    kind: str | None = None  # where the module knows it, as in "conv_transpose2d"
+    obstacle: tuple[Status, str] | None = None  # why the tensor can't be probed
+    note: str = ""  # a caveat for the metrics of a probed tensor
+    parameters: int | None = None  # how many are stored, where that isn't the shape's product
+    collective: bool = False  # loading involves other processes: all must load in one order
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All tensors of a model or a file, in their own order.
+    """All tensors of a model or a file, in their own order."""
 
-    Attributes:
-        source: Where they come from, as shown to the user: a class name or a path.
-        tensors: The tensors.
-        notes: What the user should know: which part of a checkpoint was chosen, what was skipped.
+    source: str  # where they come from, as shown to the user: a class name or a path
+    tensors: tuple[Weight, ...]
+    notes: tuple[str, ...] = ()  # which part of a checkpoint was chosen, what was skipped
+
+
+def describe_module(module: nn.Module) -> Weights:
+    """Describe all parameters and buffers of a module."""
+    return Weights(_class_name(module), tuple(_list_tensors(module)))
+
+
+def _class_name(module: nn.Module) -> str:
+    """Return the class of the network itself, not of its wrappers."""
+    for wrapper in ("_orig_mod", "module"):
+        inner = getattr(module, wrapper, None)
+        if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
+            return _class_name(inner)
+    return type(module).__name__
+
+
+def _list_tensors(module: nn.Module) -> Iterator[Weight]:
+    """Yield every tensor once per name; parametrized ones as the network computes with them."""
+    wholes: dict[str, str] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        for name, chain in _list_parametrizations(part):
+            wholes[f"{prefix}parametrizations.{name}"] = prefix + name
+            yield _describe_parametrized(prefix + name, chain)
+        whole = next((n for stem, n in wholes.items() if prefix.startswith(f"{stem}.")), None)
+        merged = None if whole is None else (Status.MERGED, f"part of {whole}")
+        for name, tensor in _list_own_tensors(part):
+            weight = describe_tensor(prefix + name, tensor, _find_kind(part))
+            yield replace(weight, obstacle=merged or weight.obstacle)
+
+
+def _list_own_tensors(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from part.named_parameters(recurse=False, remove_duplicate=False)
+    yield from part.named_buffers(recurse=False, remove_duplicate=False)
+
+
+def _list_parametrizations(part: nn.Module) -> list[tuple[str, nn.Module]]:
+    chains = part.parametrizations if parametrize.is_parametrized(part) else None
+    return list(chains.items()) if isinstance(chains, nn.ModuleDict) else []
+
+
+def _describe_parametrized(name: str, chain: nn.Module) -> Weight:
+    """Describe the weight that a chain of parametrizations computes.
+
+    It is computed on a copy of the chain: on the original, spectral norm would take a step of its
+    power iteration.
     """
 
-    source: str
-    tensors: tuple[Weight, ...]
-    notes: tuple[str, ...] = ()
+    def load() -> Tensor:
+        with torch.no_grad():
+            result: Tensor = copy.deepcopy(chain).eval()()
+        return result
+
+    originals = [p for key, p in chain.named_parameters(recurse=False) if key.startswith("orig")]
+    # Weight norm stores a length first and then a direction, which has the weight's shape.
+    largest = max(originals, key=lambda p: p.numel())
+    parameters = sum(p.numel() for p in originals)
+    weight = describe_tensor(name, largest.detach(), None)
+    identity = tuple(id(p) for p in originals)
+    return replace(weight, load=load, identity=identity, parameters=parameters)
+
+
+def _find_kind(part: nn.Module) -> str | None:
+    """Return the kind that shape and name do not show: transposed, depthwise, embedding."""
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+        return "embedding"
+    if isinstance(part, _Convolution):
+        transposed, depthwise = part.transposed, 1 < part.groups == part.in_channels
+        how = "conv_transpose" if transposed else "depthwise" if depthwise else "conv"
+        return f"{how}{len(part.kernel_size)}d"
+    return None
+
+
+def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weight:
+    """Describe a tensor in memory, with the reason where it can't be probed."""
+    if is_lazy(tensor):
+        obstacle = (Status.NO_DATA, "not initialised yet: run the model once")
+        return Weight(name, (0,), tensor.dtype, tensor.detach, obstacle=obstacle)
+    return Weight(
+        name,
+        tuple(tensor.shape),
+        tensor.dtype,
+        lambda: _load_dense(tensor),
+        identity=_find_identity(tensor),
+        kind=kind,
+        obstacle=_find_obstacle(tensor),
+        collective=_is_sharded(tensor),
+    )
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")  # a DTensor: each process holds a shard
+
+
+def _load_dense(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    if _is_sharded(tensor):
+        full: Tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+        return full
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+def _find_obstacle(tensor: Tensor) -> tuple[Status, str] | None:
+    if tensor.device.type == "meta":
+        return Status.NO_DATA, "on the meta device: a shape without values"
+    if tensor.is_quantized:
+        return Status.QUANTISED, f"stored in the quantised type {tensor.dtype}"
+    if tensor.is_nested:
+        return Status.UNREADABLE, "a nested tensor has no single shape"
+    return None
+
+
+def _find_identity(tensor: Tensor) -> Hashable:
+    """Return a key that is equal for tensors on the same memory, transposed or not."""
+    if tensor.layout is not torch.strided or _is_sharded(tensor):
+        return id(tensor)
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # subclasses without memory of their own
+        return id(tensor)
+    if address == 0 or tensor.numel() == 0:
+        return None
+    layout = tuple(sorted(zip(tensor.stride(), tensor.shape, strict=True)))
+    return (str(tensor.device), address, layout, tensor.dtype)

@@ -72,16 +72,6 @@ def format_layers(
     Rank is n'/n, the mean over a convolution's two unfoldings; a star marks a q that an unfolding
     of rank 1 inflates. A full bar stands for the largest value in the table.
 
-    Args:
-        layers: Rows of a probe; for those not probed see `format_skipped`.
-        sort: One of `LAYER_SORT_KEYS`, ascending; with "-" in front descending; None for network
-            order.
-        top: How many rows to show.
-        width: In terminal columns; None for as wide as needed, without bars.
-
-    Raises:
-        ArgumentError: If `sort` or `top` is none of these.
-
     Example:
         >>> import torch, rankwise
         >>> weight = torch.outer(torch.ones(8), torch.ones(9)) + torch.eye(8, 9)
@@ -144,11 +134,7 @@ def find_bar_scale(layers: Sequence[LayerMetrics], metric: str) -> float:
 
 
 def check_sort(keys: Mapping[str, object], sort: str | None, top: int | None) -> None:
-    """Check the options of a table before the work behind it is done.
-
-    Raises:
-        ArgumentError: If `sort` is none of the keys or `top` is below 1.
-    """
+    """Check the options of a table before the work behind it is done."""
     if sort is not None and sort.removeprefix("-") not in keys:
         choices = ", ".join(sorted(keys))
         raise ArgumentError(f"sort must be one of {choices} ('-' in front reverses), not {sort!r}.")
@@ -204,12 +190,6 @@ def format_summary(
     width: int | None = 80,
 ) -> str:
     """Summarise a probe in a few sentences; layers that are not finite come first.
-
-    Args:
-        layers: Rows of a probe.
-        quality: Network quality Q, None where nothing was probed.
-        coverage: The share of all parameters that are in probed layers.
-        width: Where to break lines; None for never.
 
     Example:
         >>> print(format_summary([], None, 0.0))
@@ -283,10 +263,6 @@ def _count_rank_ones(layers: Sequence[LayerMetrics]) -> list[str]:
 
 def format_skipped(layers: Sequence[LayerMetrics], *, width: int | None = 80) -> str:
     """List what was not probed and why, a line for each status; the counts add up to all tensors.
-
-    Args:
-        layers: Rows of a probe.
-        width: Where to break lines; None for never.
 
     Example:
         >>> import rankwise, torch

@@ -25,19 +25,12 @@ _BLAS_LOCK = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Result]):
-    """One piece of work.
+    """One piece of work."""
 
-    Attributes:
-        run: Does the work; takes the number of tasks that run at the same time.
-        cost: How long it takes, in any unit; the most expensive start first.
-        memory: How many bytes it needs while it runs.
-        in_order: Whether it must run on the calling thread, in order with others of its kind.
-    """
-
-    run: Callable[[int], Result]
-    cost: float
-    memory: int
-    in_order: bool = False
+    run: Callable[[int], Result]  # takes the number of tasks that run at the same time
+    cost: float  # how long it takes, in any unit; the most expensive start first
+    memory: int  # how many bytes it needs while it runs
+    in_order: bool = False  # on the calling thread, in order with others of its kind
 
     @property
     def runs_alone(self) -> bool:
@@ -50,9 +43,8 @@ def run_tasks(
 ) -> list[Result]:
     """Run all tasks on as many cores as torch may use, and return their results in order.
 
-    Args:
-        tasks: The tasks. Large ones run one by one with all cores, the others side by side.
-        on_done: Called with each task's index, on the calling thread, when it is done.
+    Large ones run one by one with all cores, the others side by side. `on_done` is called with each
+    task's index, on the calling thread.
     """
     threads = torch.get_num_threads()
     results: dict[int, Result] = {}
