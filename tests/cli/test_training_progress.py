@@ -42,7 +42,7 @@ def shown(terminal, run, **options):
             live.on_batch(job(number=number, batch=5, **options))
             live.on_epoch(job(number=number, **options), epoch(number))
             if terminal:
-                live._bar._progress.refresh()
+                live._progress.refresh()
         live.on_end(run)
     return where.file.getvalue()
 
@@ -97,7 +97,7 @@ def test_the_bar_fits_a_terminal():
     with TrainingProgress(where) as live:
         live.on_start(job())
         live.on_epoch(job(number=249), wide)
-        live._bar._progress.refresh()
+        live._progress.refresh()
     bars = [part for part in where.file.getvalue().replace("\r", "\n").split("\n") if "η" in part]
     assert bars
     for bar in bars:
@@ -111,7 +111,7 @@ def test_a_budget_of_time_has_no_number_of_epochs():
     with TrainingProgress(where) as live:
         live.on_start(job(budget=Budget(None, 8.0)))
         live.on_batch(job(number=3, budget=Budget(None, 8.0)))
-        live._bar._progress.refresh()
+        live._progress.refresh()
     assert "3/" not in where.file.getvalue()
 
 
@@ -134,7 +134,7 @@ def test_a_bar_is_taken_away_when_a_run_fails():
         fail()
     live.on_message("after")
     assert where.file.getvalue().rstrip().endswith("after")
-    assert not live._bar._progress.live.is_started
+    assert not live._progress.live.is_started
 
 
 @pytest.mark.parametrize(

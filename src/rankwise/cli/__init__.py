@@ -10,9 +10,15 @@ from typing import Annotated
 import typer
 
 import rankwise
-from rankwise.cli.diff import DIFF_EXAMPLES, diff
-from rankwise.cli.exit_codes import CommandGroup, run_command
-from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES, explain, probe
+from rankwise.cli.output import CommandGroup, run_command
+from rankwise.cli.probe import (
+    DIFF_EXAMPLES,
+    EXPLAIN_EXAMPLES,
+    PROBE_EXAMPLES,
+    diff,
+    explain,
+    probe,
+)
 from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES, report, watch
 from rankwise.cli.study import study
 from rankwise.cli.train import TRAIN_EXAMPLES, train_command

@@ -1,21 +1,26 @@
-"""Output of the commands: text on the terminal, files, and warnings on stderr."""
+"""What a command gives back: text on the terminal, files, errors on stderr, and its exit code.
+
+Exit codes: 0 success, 1 error, 2 quality below --fail-under, 130 interrupted by Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
-from rankwise.errors import ArgumentError
+from rankwise.errors import ArgumentError, RankwiseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +28,11 @@ if TYPE_CHECKING:
     from rankwise._table import Cell
 
 __all__ = [
+    "BELOW_THRESHOLD",
+    "FAILED",
+    "INTERRUPTED",
     "STDOUT",
+    "CommandGroup",
     "check_outputs",
     "get_table_width",
     "make_console",
@@ -31,8 +40,16 @@ __all__ = [
     "print_lines",
     "print_text",
     "print_warnings",
+    "run_command",
     "write_output",
 ]
+
+FAILED = 1
+BELOW_THRESHOLD = 2
+INTERRUPTED = 130
+
+# Newer releases of Typer contain their own copy of click, so look its base class up.
+ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 STDOUT = "-"
 STYLES = {
@@ -95,12 +112,7 @@ def print_warnings(write: Callable[[str], None] = print_error) -> Iterator[None]
 
 
 def check_outputs(targets: Sequence[str], inputs: Sequence[Path]) -> None:
-    """Check before any work that output files can be written and overwrite no input.
-
-    Raises:
-        ArgumentError: If two outputs are the same, an output is an input or a folder, or its
-            folder does not exist.
-    """
+    """Check before any work that output files can be written and overwrite no input."""
     places = [target if target == STDOUT else Path(target).resolve() for target in targets]
     if len(set(places)) < len(places):
         raise ArgumentError("Two outputs have the same name; give each its own.")
@@ -116,13 +128,57 @@ def check_outputs(targets: Sequence[str], inputs: Sequence[Path]) -> None:
 
 
 def write_output(target: str, content: bytes) -> None:
-    """Write to stdout for "-"; else write a file completely or not at all.
-
-    Raises:
-        OSError: If the file can't be written; an existing file is then unchanged.
-    """
+    """Write to stdout for "-"; else write a file completely or not at all."""
     if target == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
     else:
         write_atomically(Path(target), content)
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands; wrong usage exits with 1, since 2 means a failed check."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Show the help if no command is given."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def main(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Run a command; exit with its code in standalone mode, else return it."""
+        is_standalone = options.pop("standalone_mode", True)
+
+        def run() -> Any:  # noqa: ANN401
+            return TyperGroup.main(self, *args, **{**options, "standalone_mode": False})
+
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # escape what its encoding lacks
+                stream.reconfigure(errors="backslashreplace")
+        if not is_standalone:
+            return run()
+        sys.exit(run_command(run))
+
+
+def run_command(command: Callable[[], Any]) -> int:
+    """Run a command and return its exit code; print an expected error as one line on stderr."""
+    try:
+        code = command()
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of stdout has closed it (`| head`) and needs no message
+        return FAILED
+    except (RankwiseError, OSError, ClickError) as error:
+        print(f"rankwise: {_format_error(error)}", file=sys.stderr, flush=True)
+        return FAILED
+    return code if isinstance(code, int) else 0
+
+
+def _format_error(error: Exception) -> str:
+    if isinstance(error, ClickError):
+        text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)  # of wrong usage
+        hint = f" See `{context.command_path} --help`." if context is not None else ""
+        return sanitize(text if text.endswith("?") else f"{text}.") + sanitize(hint)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return sanitize(f"{error.filename}: {error.strerror}.")
+    return sanitize(str(error) or type(error).__name__)

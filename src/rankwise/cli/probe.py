@@ -1,4 +1,4 @@
-"""`rankwise probe` and `rankwise explain`: the metrics of a checkpoint, and what they mean."""
+"""`rankwise probe`, `diff` and `explain`: the metrics of checkpoints, and what they mean."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rankwise._text import sanitize, wrap
-from rankwise.cli.exit_codes import BELOW_THRESHOLD
 from rankwise.cli.output import (
+    BELOW_THRESHOLD,
     STDOUT,
     check_outputs,
     get_table_width,
@@ -24,7 +24,7 @@ from rankwise.cli.output import (
     print_text,
     write_output,
 )
-from rankwise.cli.progress import ProgressBar
+from rankwise.cli.progress import show_probing
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from rankwise.probes.results import Probe
 
 __all__ = [
+    "DIFF_EXAMPLES",
     "EXPLAIN_EXAMPLES",
     "PROBE_EXAMPLES",
     "Exclude",
     "Exponent",
     "Include",
-    "Json",
     "Key",
     "ProbeOptions",
-    "Top",
+    "diff",
     "explain",
     "load_probe",
     "probe",
@@ -55,13 +55,18 @@ Examples:
   rankwise probe probe.json --sort -noise
   rankwise probe model.pt --fail-under 0.3    (exit code 2 if Q is lower)
 """
+DIFF_EXAMPLES = """\b
+Examples:
+  rankwise diff pretrained.pth finetuned.pth
+  rankwise diff epoch1.json epoch9.json --sort -quality --top 10
+  rankwise diff a.safetensors b.safetensors --json - | jq .added
+"""
 EXPLAIN_EXAMPLES = """\b
 Examples:
   rankwise explain
   rankwise explain stable_rank
   rankwise explain Q
 """
-_SHOW_AFTER = 0.7  # seconds of probing before the progress bar appears
 
 Modes = Literal["both", "input", "output"]
 Include = Annotated[
@@ -102,12 +107,7 @@ class ProbeOptions:
 
 
 def load_probe(path: Path, options: ProbeOptions) -> Probe:
-    """Probe a checkpoint, or load a saved probe.
-
-    Raises:
-        RankwiseError: If the path can't be read as either.
-        ArgumentError: If options for probing are given with a saved probe.
-    """
+    """Probe a checkpoint, or load a saved probe."""
     from rankwise.api import probe as probe_weights
     from rankwise.probes.results import Probe, is_saved_probe
 
@@ -117,7 +117,7 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
                 f"{path} is a saved probe, which {given} can't change. Give the checkpoint instead."
             )
         return Probe.load(path)
-    with ProgressBar(delay=_SHOW_AFTER) as bar:
+    with show_probing() as progress:
         return probe_weights(
             path,
             include=options.include or None,
@@ -127,9 +127,7 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
             split=options.split,
             key=options.key,
             spectra=options.spectra,
-            progress=lambda now: bar.update(
-                "Probing", done=now.done, total=now.total, note=now.name
-            ),
+            progress=progress,
         )
 
 
@@ -205,6 +203,63 @@ def probe(
             else f"network quality {result.quality:.4g} is below {fail_under:g}."
         )
         raise typer.Exit(BELOW_THRESHOLD)
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A checkpoint or saved probe.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another one to compare with it.")],
+    json: Json = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Sort by the change of quality, stable_rank, condition or rank, or by name, "
+            "smallest first; with - in front (-quality) largest first.",
+        ),
+    ] = None,
+    top: Top = None,
+) -> None:
+    """Show how rank, s, κ and q of every layer changed from A to B."""
+    from rankwise.probes.diff_text import CHANGE_SORT_KEYS, align_changes, format_changes
+    from rankwise.probes.text import check_sort
+
+    check_sort(CHANGE_SORT_KEYS, sort, top)
+    check_outputs([json] if json is not None else [], [before, after])
+    first, second = _load_pair(before, after)
+    changes = first.diff(second)
+    if json is not None:
+        write_output(json, (changes.to_json(indent=2) + "\n").encode())
+    if json == STDOUT:
+        return
+    console = make_console()
+    width = get_table_width(console)
+    print_lines(console, align_changes(changes, sort=sort, top=top, width=width))
+    quality = wrap(_format_quality(first, second), width)
+    print_text(console, f"{format_changes(changes, width=width)}\n{quality}")
+
+
+def _load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
+    """Load two probes; a checkpoint beside a saved probe is probed with the same exponent."""
+    from rankwise.probes.results import is_saved_probe
+
+    paths = (before, after)
+    saved = {path: load_probe(path, ProbeOptions()) for path in paths if is_saved_probe(path)}
+    exponents = {probe.p for probe in saved.values()}
+    if len(exponents) > 1:
+        raise ArgumentError(
+            f"Expected probes with the same exponent, got p = {saved[before].p:g} in {before} and "
+            f"p = {saved[after].p:g} in {after}. Probe both with the same --p."
+        )
+    options = ProbeOptions(p=exponents.pop() if exponents else None)
+    first, second = (saved.get(path) or load_probe(path, options) for path in paths)
+    return first, second
+
+
+def _format_quality(before: Probe, after: Probe) -> str:
+    if before.quality is None or after.quality is None:
+        return "Network quality Q: not known for both."
+    change = after.quality - before.quality
+    return f"Network quality Q: {before.quality:.3f} → {after.quality:.3f} ({change:+.3f})."
 
 
 def explain(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,17 @@ from rankwise._text import sanitize, shorten
 from rankwise.cli.output import make_console
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
     from rich.progress import Task, TaskID
+    from typing_extensions import Self
 
-__all__ = ["ProgressBar"]
+    import rankwise
 
+__all__ = ["ProgressBar", "show_probing"]
+
+_SHOW_AFTER = 0.7  # seconds of probing before the bar appears
 _LABEL_WIDTH = 14
 _FIXED_WIDTH = 44  # of all columns but the note
 
@@ -28,10 +33,8 @@ _FIXED_WIDTH = 44  # of all columns but the note
 class ProgressBar:
     """Show the progress of one job or several on a terminal; erase it at the end.
 
-    Args:
-        console: Where to show it; stderr by default. Without a terminal no bar is shown, and only
-            `print` has an effect.
-        delay: How many seconds of work to wait before the bar appears.
+    The console is stderr by default. Without a terminal no bar is shown, and only `print` has an
+    effect. The bar appears after a delay in seconds.
     """
 
     def __init__(self, console: Console | None = None, *, delay: float = 0.0) -> None:
@@ -63,15 +66,9 @@ class ProgressBar:
         key: str = "",
         seconds_left: float | None = None,
     ) -> None:
-        """Add a row, or change it.
+        """Add the row of a key, or change it; without a total the elapsed time is shown.
 
-        Args:
-            label: A word or two in front of the bar.
-            done: How much of the work is done.
-            total: How much work there is; None if unknown, and the elapsed time is shown.
-            note: A text behind the bar.
-            key: Which row, where there are several.
-            seconds_left: The time left, where it is known better than from the bar's speed.
+        `seconds_left` is for where the time left is known better than from the bar's speed.
         """
         if not self.is_visible:
             return
@@ -101,17 +98,19 @@ class ProgressBar:
         """Print a line above the bar: not wrapped, and safe for any text."""
         self._console.print(Text(sanitize(text)), soft_wrap=True)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress.live.is_started:  # rich prints an empty line for a bar never started
             self._progress.stop()
+
+
+@contextmanager
+def show_probing() -> Iterator[Callable[[rankwise.Progress], None]]:
+    """Show a bar while weights are probed; yield a function that moves it."""
+    with ProgressBar(delay=_SHOW_AFTER) as bar:
+        yield lambda now: bar.update("Probing", done=now.done, total=now.total, note=now.name)
 
 
 class _TimeColumn(ProgressColumn):

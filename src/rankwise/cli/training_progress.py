@@ -8,8 +8,6 @@ from rankwise.cli.progress import ProgressBar
 from rankwise.lab.callbacks import Callback
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
 
     from rankwise.lab.records import EpochRecord, Run
@@ -21,37 +19,22 @@ __all__ = ["TrainingProgress", "format_epoch"]
 _FORMATS = {"accuracy": "acc {:.1%}", "perplexity": "ppl {:.1f}", "frechet": "FD {:.1f}"}
 
 
-class TrainingProgress(Callback):
-    """Shows runs on a console.
-
-    Args:
-        console: Where; stderr by default. Only a terminal gets a bar.
-    """
+class TrainingProgress(ProgressBar, Callback):
+    """Shows runs on a console, stderr by default."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._bar = ProgressBar(console)
+        super().__init__(console)
         self._note = ""
-
-    def __enter__(self) -> TrainingProgress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.__exit__(kind, error, trace)
 
     def on_message(self, text: str) -> None:
         """Print a sentence."""
-        self._bar.print(text)
+        self.print(text)
 
     def on_start(self, state: TrainingState) -> None:
         """Print which run it is, and where it continues."""
         start = f", from epoch {state.epoch + 1} on" if state.epoch or state.batch else ""
         config = state.config
-        self._bar.print(
+        self.print(
             f"{config.network} on {config.data} by {config.optimizer}, seed {config.seed}{start}"
         )
         self._note = ""
@@ -61,21 +44,21 @@ class TrainingProgress(Callback):
         """Move the bar."""
         total = f"/{state.budget.epochs}" if state.budget.epochs else ""
         done = min(state.progress, 1.0)
-        self._bar.update(f"{state.epoch}{total} epochs", done=done, total=1.0, note=self._note)
+        self.update(f"{state.epoch}{total} epochs", done=done, total=1.0, note=self._note)
 
     def on_epoch(self, state: TrainingState, record: EpochRecord) -> None:
         """Show the epoch's scores."""
         self._note = format_epoch(record)
-        if self._bar.is_visible:
+        if self.is_visible:
             self.on_batch(state)
         else:
-            self._bar.print(f"  epoch {record.epoch:3}  {self._note}")
+            self.print(f"  epoch {record.epoch:3}  {self._note}")
 
     def on_end(self, run: Run) -> None:
         """Print how it ended."""
-        self._bar.remove()
-        self._bar.print(f"  {run.status} after {run.epoch} epochs: {format_epoch(run.last)}")
-        self._bar.print(f"  {run.folder}")
+        self.remove()
+        self.print(f"  {run.status} after {run.epoch} epochs: {format_epoch(run.last)}")
+        self.print(f"  {run.folder}")
 
 
 def format_epoch(record: EpochRecord | None) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rankwise.cli.exit_codes import CommandGroup
+from rankwise.cli.output import CommandGroup
 from rankwise.errors import ArgumentError
 
 __all__ = ["study"]

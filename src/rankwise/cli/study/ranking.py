@@ -20,7 +20,7 @@ from rankwise.cli.output import (
     print_text,
     write_output,
 )
-from rankwise.cli.progress import ProgressBar
+from rankwise.cli.progress import show_probing
 from rankwise.cli.study.results import read_runs
 from rankwise.errors import ArgumentError
 from rankwise.study.export import escape_formula
@@ -38,7 +38,6 @@ _MAX_RESAMPLES = 10_000  # all are held in memory at once
 _SHOWN = (*(score.name for score in BASELINES), PROPOSED)
 _MAX_LAYERS = 5
 _MAX_SKIPPED = 20
-_SHOW_AFTER = 0.7  # seconds
 
 
 def rank_index(
@@ -58,15 +57,8 @@ def rank_index(
         )
     zoo = _read_zoo(index, runs, columns)
     check_outputs(list(targets.values()), [network.path for network in zoo.networks])
-    with ProgressBar(delay=_SHOW_AFTER) as bar:
-        ranking = rank_networks(
-            zoo,
-            resamples=resamples,
-            seed=seed,
-            progress=lambda now: bar.update(
-                "Probing", done=now.done, total=now.total, note=now.name
-            ),
-        )
+    with show_probing() as progress:
+        ranking = rank_networks(zoo, resamples=resamples, seed=seed, progress=progress)
     formats = {"html": _make_page, "json": _format_json, "csv": _format_csv}
     for form, target in targets.items():
         write_output(target, formats[form](ranking))

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from rankwise._table import Cell, Column, Table, align_cells
 from rankwise._text import format_count, sanitize
-from rankwise.cli.exit_codes import FAILED
-from rankwise.cli.output import get_table_width, make_console, print_lines, print_warnings
+from rankwise.cli.output import FAILED, get_table_width, make_console, print_lines, print_warnings
 from rankwise.cli.progress import ProgressBar
 from rankwise.lab.records import Run
 from rankwise.lab.scores import find_main_score, format_score
@@ -152,24 +151,12 @@ def _format_score(run: Run) -> str:
     return "" if value is None else f": test {score} {format_score([value], score)}"
 
 
-class EventPrinter:
-    """Prints a study's events, and shows a bar with what each worker does on a terminal.
-
-    Args:
-        console: Where; only a terminal gets a bar.
-        progress: How far the study is at first.
-    """
+class EventPrinter(ProgressBar):
+    """Prints a study's events, and shows a bar with what each worker does on a terminal."""
 
     def __init__(self, console: Console, progress: StudyProgress) -> None:
-        self._bar = ProgressBar(console)
-        self.print = self._bar.print
+        super().__init__(console)
         self._show(progress)
-
-    def __enter__(self) -> EventPrinter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.__exit__(None, None, None)
 
     def __call__(self, event: RunEvent, progress: StudyProgress, run: Run | None) -> None:
         """Print an event and update the bar."""
@@ -177,13 +164,13 @@ class EventPrinter:
         if line:
             self.print(line)
         if isinstance(event, RunStarted):
-            self._bar.update(event.worker, note=event.name, key=event.name)
+            self.update(event.worker, note=event.name, key=event.name)
         else:
-            self._bar.remove(event.name)
+            self.remove(event.name)
             self._show(progress)
 
     def _show(self, progress: StudyProgress) -> None:
-        self._bar.update(
+        self.update(
             "study",
             done=progress.done,
             total=progress.total,
