@@ -53,13 +53,7 @@ def any_process(condition: bool, *, share: bool) -> bool:
 
 
 def all_gather_json(data: object) -> list[Any]:
-    """Send plain data to all processes and return what each of them sent, by rank.
-
-    It travels as JSON; nothing is pickled.
-
-    Raises:
-        DistributedError: If a process died or did not answer within the process group's timeout.
-    """
+    """Send plain data to all processes, as JSON, and return what each of them sent, by rank."""
     text = bytearray(json.dumps(data).encode())
     payload = torch.frombuffer(text, dtype=torch.uint8).to(_communication_device())
     with explain_errors():
@@ -96,19 +90,12 @@ def _communication_device() -> torch.device:
 
 
 class _Team(NamedTuple):
-    """Processes that train a layer together.
-
-    Attributes:
-        layer: The name of the layer.
-        holders: Those that hold its weights, all the same ones.
-        others: Those that hold only vectors of it.
-        owner: The one that measures it; None where there is nothing to measure.
-    """
+    """Processes that train a layer together."""
 
     layer: str
-    holders: list[int]
-    others: list[int]
-    owner: int | None = None
+    holders: list[int]  # of its weights, all the same ones
+    others: list[int]  # those that hold only vectors of it
+    owner: int | None = None  # the one that measures it
 
     @property
     def members(self) -> list[int]:
@@ -121,17 +108,9 @@ class _Team(NamedTuple):
 def assign_layers(
     readings: Sequence[Reading], tensors: Mapping[str, NamedTensors]
 ) -> list[tuple[Reading, int | None]]:
-    """Agree with the other processes on who measures each layer.
+    """Agree with the other processes, which must all call this, on who measures each layer.
 
-    All processes must call this.
-
-    Args:
-        readings: What this process knows of each layer; not measured yet.
-        tensors: The weights to measure that it holds of each layer.
-
-    Returns:
-        What all of them know of each layer, and the rank of the one that measures it; None where
-        there is nothing to measure.
+    Return what all of them know of each layer, and the rank of the one that measures it.
     """
     announcements = all_gather_json({r.layer: _announce(r, tensors[r.layer]) for r in readings})
     here = get_rank()

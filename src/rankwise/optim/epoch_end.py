@@ -37,17 +37,8 @@ def measure_layers(
 ) -> list[Reading]:
     """Measure the layers of an optimizer at the end of an epoch; warn of those that fail.
 
-    Args:
-        groups: Its parameter groups.
-        states: The state of each group.
-        include: Globs; only weights whose name or kind matches one are measured.
-        exclude: Globs; weights whose name or kind matches one are not measured.
-        p: The power in the stable rank.
-        share: Whether the processes of `torch.distributed` divide the work. Then all of them must
-            call this; a layer is measured once among those that hold the same weights.
-
-    Raises:
-        DistributedError: If another process does not take part.
+    With `share` all processes must call this: a layer is measured once among those that hold the
+    same weights.
     """
     readings, tensors = _list_readings(groups, states, include, exclude)
     if share and get_world_size() > 1:
@@ -73,12 +64,9 @@ def measure_start(
     exclude: Globs,
     p: float,
 ) -> dict[int, State]:
-    """Measure s(0) of the layers of groups that are about to take their first step.
+    """Return new states, by index, with s(0) of the layers that are about to take their first step.
 
     Nothing is exchanged: a process may take its first step when others don't.
-
-    Returns:
-        The new states of all groups of these layers, by index.
     """
     readings, tensors = _list_readings(groups, states, include, exclude)
     due = [r._replace(stepped=True) for r in readings if not set(r.groups).isdisjoint(starting)]
@@ -113,7 +101,6 @@ def _list_readings(
 def _measure_here(
     readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], p: float
 ) -> list[Reading]:
-    """Measure all layers on this process."""
     weights = {r.layer: _describe_weights(tensors[r.layer], r.stepped) for r in readings}
     metrics = _measure_weights(weights, p, own=weights)
     return [reading._replace(metrics=tuple(metrics[reading.layer])) for reading in readings]

@@ -141,9 +141,6 @@ def _split_by_order(
 
     Where torch's parametrizations keep a module's weight in parts, the whole module is a layer:
     its bias comes before its weight there, and weight norm's lengths before its directions.
-
-    Returns:
-        The layers in their order, each with its name if it exists already, and its members.
     """
     members = list(members)
     inside = {_module_path(name) for name, param in members if name and param.ndim >= 2}
@@ -171,11 +168,7 @@ def _split_by_order(
 
 
 def _match_biases(group: Group, others: Sequence[Group]) -> list[tuple[str | None, list[Member]]]:
-    """Match vectors without names to the weights so far, one by one, by the number of outputs.
-
-    Returns:
-        The layer of each, as `_split_by_order`; nothing where they don't match.
-    """
+    """Match vectors without names to the weights so far, one by one, by the number of outputs."""
     vectors, weights = group["params"], [param for other in others for param in other["params"]]
     outputs = [weight.shape[:1] if weight.ndim >= 2 else None for weight in weights]
     if "param_names" in group or [vector.shape for vector in vectors] != outputs:
@@ -187,7 +180,6 @@ def _match_biases(group: Group, others: Sequence[Group]) -> list[tuple[str | Non
 def _name_layers(
     layers: Iterable[tuple[str | None, list[Member]]], prefix: str = "", taken: Collection[str] = ()
 ) -> Iterator[tuple[str, list[Member]]]:
-    """Give every new layer a unique name."""
     used = set(taken)
     for number, (existing, members) in enumerate(layers, start=len(used)):
         name, first = next((m for m in members if m[1].ndim >= 2), members[0])

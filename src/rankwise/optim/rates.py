@@ -39,59 +39,34 @@ _FAILED = (Status.NOT_FINITE, Status.UNREADABLE, Status.NO_DATA)
 
 
 class Rule(NamedTuple):
-    """How the rate of a layer follows its stable rank.
-
-    Attributes:
-        beta: The share of the rate that an epoch without gain leaves.
-        zeta: The weight of a gain in stable rank.
-        floor: The lowest rate.
-        variant: "paper" for Algorithm 1; "annealed" for its gains on top of η(0), under a cosine.
-        epochs: The length of the cosine.
-    """
+    """How the rate of a layer follows its stable rank; see `RMSGD`."""
 
     beta: float
     zeta: float
     floor: float
     variant: Variant = "paper"
-    epochs: int = 1
+    epochs: int = 1  # the length of the cosine of "annealed"
 
 
 class State(NamedTuple):
-    """A parameter group between epochs.
+    """A parameter group between epochs."""
 
-    Attributes:
-        initial: η(0).
-        rate: η(t), without what others, such as a warm-up, multiply it by.
-        stable_rank: s(t) of its layer; None until it is measured.
-        epoch: t.
-        started: Whether s(0) was measured, before its first step.
-        stepped: Whether it took a step since the last epoch ended.
-    """
-
-    initial: float
-    rate: float
-    stable_rank: float | None = None
-    epoch: int = 0
-    started: bool = False
-    stepped: bool = False
+    initial: float  # η(0)
+    rate: float  # η(t), without what others, such as a warm-up, multiply it by
+    stable_rank: float | None = None  # s(t) of its layer; None until it is measured
+    epoch: int = 0  # t
+    started: bool = False  # whether s(0) was measured, before its first step
+    stepped: bool = False  # since the last epoch ended
 
 
 class Reading(NamedTuple):
-    """One layer at the end of an epoch, the same on all processes that train it.
-
-    Attributes:
-        layer: Its name.
-        groups: The indices of its parameter groups, first the one that its rate is read from.
-        stepped: Whether it took a step in this epoch.
-        previous: s(t−1); None if it was never measured.
-        metrics: The metrics of each of its weights.
-    """
+    """One layer at the end of an epoch, the same on all processes that train it."""
 
     layer: str
-    groups: tuple[int, ...]
+    groups: tuple[int, ...]  # indices, first of the one that its rate is read from
     stepped: bool = True
-    previous: float | None = None
-    metrics: tuple[LayerMetrics, ...] = ()
+    previous: float | None = None  # s(t−1); None if it was never measured
+    metrics: tuple[LayerMetrics, ...] = ()  # of each of its weights
 
     @property
     def failure(self) -> LayerMetrics | None:
@@ -155,14 +130,7 @@ def resolve_beta(beta: float | None, epochs: int | None, variant: str) -> float:
 
 
 def check_rule(options: Mapping[str, Any]) -> None:
-    """Check the options of a rule.
-
-    Args:
-        options: beta, zeta, floor (or None), variant, epochs (or None) and p.
-
-    Raises:
-        ArgumentError: If one is out of range.
-    """
+    """Check the options of a rule."""
     if options["variant"] not in _VARIANTS:
         expected = " or ".join(map(repr, _VARIANTS))
         raise ArgumentError(f"Expected variant {expected}, got {options['variant']!r}.")
@@ -188,11 +156,6 @@ def next_states(
 
     A layer without a weight to measure follows the mean of the others. All groups of a layer have
     its stable rank, and rates in proportion to their first ones.
-
-    Args:
-        states: The state of each group before.
-        readings: The reading of each layer.
-        rules: The rule of each group.
     """
     layers = []
     for reading in readings:

@@ -89,14 +89,7 @@ class Update(NamedTuple):
 def step_groups(
     groups: Sequence[Group], state: Mapping[Tensor, dict[str, Any]], grad_scale: Tensor | None
 ) -> None:
-    """Take one step with every parameter that has a gradient.
-
-    Args:
-        groups: The parameter groups of an optimizer.
-        state: Its state, by parameter, where the momentum buffers are.
-        grad_scale: What torch.amp.GradScaler has multiplied the gradients by, if it leaves
-            unscaling to the optimizer.
-    """
+    """Take one step with every parameter that has a gradient."""
     scale = 1.0 if grad_scale is None else grad_scale.item()
     apply_updates(_make_updates(groups, state, scale))
 

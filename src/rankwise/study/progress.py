@@ -53,21 +53,13 @@ class StudyProgress:
 
 @dataclass(frozen=True, slots=True)
 class PointProgress:
-    """How far a grid point is.
-
-    Attributes:
-        point: The grid point.
-        tried: How many of its candidates are over.
-        done: How many of its trials are over.
-        diverged: How many of those diverged.
-        chosen: The values that tuning chose; empty before that, and without tuning.
-    """
+    """How far a grid point is."""
 
     point: GridPoint
-    tried: int
-    done: int
-    diverged: int
-    chosen: dict[str, object]
+    tried: int  # candidates that are over
+    done: int  # trials that are over
+    diverged: int  # of these
+    chosen: dict[str, object]  # the values that tuning chose; empty before that
 
     @property
     def is_done(self) -> bool:
@@ -104,22 +96,13 @@ class _RunTimes:
 
 
 class StudyState:
-    """Which of a study's runs are over; when told of each that ends, it reads nothing twice.
-
-    Args:
-        study: The study whose folders are read.
-
-    Attributes:
-        left: The resolved options of runs that are not over, by name; without trials whose values
-            tuning has still to choose.
-        over: The status of runs that are over, by name.
-        waiting: The grid points whose tuning is not over.
-    """
+    """Which of a study's runs are over; when told of each that ends, it reads nothing twice."""
 
     def __init__(self, study: Study) -> None:
+        # Resolved options by name, without trials whose values tuning has still to choose.
         self.left: dict[str, Config] = {}
-        self.over: dict[str, str] = {}
-        self.waiting: list[GridPoint] = []
+        self.over: dict[str, str] = {}  # the status of runs, by name
+        self.waiting: list[GridPoint] = []  # whose tuning is not over
         self._times = _RunTimes()
         self._epochs: dict[str, int] = {}  # of runs that were started
         for point in study.points:

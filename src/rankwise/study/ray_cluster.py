@@ -268,11 +268,7 @@ def _train_run(run: _Attempt, folder: str) -> RunEvent | _Lost:
 
 
 def _enter(folder: str, config: Config) -> None:
-    """Go where the study was started, so that relative paths mean the same; check the runs' folder.
-
-    Raises:
-        RunError: If this node does not see it.
-    """
+    """Go where the study was started, so that relative paths mean the same."""
     if config.devices > 1:
         raise ConfigError(f"Expected devices to be 1 on a Ray cluster, got {config.devices}.")
     try:

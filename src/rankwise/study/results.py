@@ -31,23 +31,14 @@ _PRECISIONS = {"32": "float32", "64": "float64", "bf16": "bfloat16 mixed"}
 
 @dataclass(frozen=True, slots=True)
 class SettingComparison:
-    """Two settings of one task, compared seed by seed.
-
-    Attributes:
-        task: The task.
-        first: The setting to be judged.
-        second: The setting it is compared with.
-        test: The paired test.
-        adjusted: Its p by Holm's rule over all tests made together; None without a test.
-        tests: How many tests were made together.
-    """
+    """Two settings of one task, compared seed by seed."""
 
     task: Task
-    first: Trials
+    first: Trials  # the setting to be judged
     second: Trials
     test: PairedTest
-    adjusted: float | None = None
-    tests: int = 1
+    adjusted: float | None = None  # p by Holm's rule over all tests made together
+    tests: int = 1  # made together
 
     @property
     def is_significant(self) -> bool:
@@ -129,11 +120,7 @@ def collect_results(
 
 
 def select_runs(study: Study, runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Return a study's own runs among others, trials before tuning.
-
-    Raises:
-        ConfigError: If two grid points of the study would share a row and a column.
-    """
+    """Return a study's own runs among others, trials before tuning."""
     return _find_runs(study, runs).runs
 
 

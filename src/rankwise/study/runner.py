@@ -28,47 +28,28 @@ __all__ = [
 
 
 class RunStarted(NamedTuple):
-    """A worker has started or continued a run.
-
-    Attributes:
-        name: The run's name.
-        worker: The worker's name, as in "process 2", or a node's.
-        attempt: 1 for the first; more after a worker was lost.
-    """
+    """A worker has started or continued a run."""
 
     name: str
-    worker: str
-    attempt: int = 1
+    worker: str  # "process 2", or a node's name
+    attempt: int = 1  # more after a worker was lost
 
 
 class RunEnded(NamedTuple):
-    """A run is over.
-
-    Attributes:
-        name: The run's name.
-        status: "finished" or "diverged".
-        seconds: How long the worker took.
-    """
+    """A run is over."""
 
     name: str
-    status: str
-    seconds: float
+    status: str  # "finished" or "diverged"
+    seconds: float  # that the worker took
 
 
 class RunFailed(NamedTuple):
-    """A run was given up; the others continue.
-
-    Attributes:
-        name: The run's name.
-        error: The reason, a sentence.
-        attempts: How often it was tried.
-        locked: Whether the reason is that another process is training it.
-    """
+    """A run was given up; the others continue."""
 
     name: str
-    error: str
+    error: str  # a sentence
     attempts: int
-    locked: bool = False
+    locked: bool = False  # whether the reason is that another process is training it
 
 
 RunEvent = RunStarted | RunEnded | RunFailed

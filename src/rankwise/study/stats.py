@@ -36,33 +36,19 @@ _ROUNDING = 1e-12  # differences below this share of the scores are rounding err
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """Two settings compared over the seeds that both were run with.
+    """Two settings compared over the seeds that both were run with."""
 
-    Attributes:
-        n: How many seeds both have a score for.
-        difference: Mean of the first's scores minus the second's; None without pairs.
-        low: The lower end of its 95 % interval, by Student's t; None where there is no test.
-        high: The upper end.
-        p: Two-sided p of the paired t-test.
-        flips: Two-sided p of the sign-flip permutation test; None for fewer than 6 pairs.
-        reason: Why there is no t-test; "" where there is one.
-    """
-
-    n: int
-    difference: float | None = None
-    low: float | None = None
+    n: int  # seeds
+    difference: float | None = None  # mean of the first's scores minus the second's
+    low: float | None = None  # its 95 % interval, by Student's t
     high: float | None = None
-    p: float | None = None
-    flips: float | None = None
-    reason: str = ""
+    p: float | None = None  # two-sided, of the paired t-test
+    flips: float | None = None  # p of the sign-flip permutation test; None for fewer than 6 pairs
+    reason: str = ""  # why there is no t-test
 
 
 def paired_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest:
     """Compare two settings by the seeds they share; runs of one seed share weights and batches.
-
-    Args:
-        first: Scores by seed.
-        second: The other setting's scores by seed.
 
     Example:
         >>> test = paired_test({0: 0.61, 1: 0.63, 2: 0.62}, {0: 0.60, 1: 0.60, 2: 0.60})
@@ -107,8 +93,7 @@ def _flip_signs(differences: Array, tolerance: float) -> float:
 def adjust_holm(values: Sequence[float | None]) -> list[float | None]:
     """Adjust p-values for the number of tests by Holm's rule, which holds for dependent tests too.
 
-    Args:
-        values: One p for each test; None where there was no test, which is not counted.
+    None stands for a test that was not made, and is not counted.
 
     Example:
         >>> adjust_holm([0.01, None, 0.04, 0.03])
@@ -135,20 +120,9 @@ def permutation_test(
 
     What is shuffled must be exchangeable. Pairs of one group are not: the best and the last epoch
     of one run are nearly the same network. So each group counts as one point, the mean of its
-    pairs. The test is exact where the groups are of one size.
-
-    Args:
-        first: Numbers; a pair of which one is None or not finite is skipped.
-        second: As many numbers.
-        groups: A label for each pair; without it each pair is its own group.
-        permutations: How many shuffles; where there are fewer orders than that, each is taken once.
-        seed: The same seed gives the same p.
-
-    Returns:
-        p; None with fewer than three points, or where all values are the same.
-
-    Raises:
-        ValueError: If the lengths differ, or there are no permutations.
+    pairs. The test is exact where the groups are of one size. Where there are fewer orders than
+    permutations, each is taken once. None with fewer than three points, or where all values are
+    the same. A pair of which one is None or not finite is skipped.
 
     Example:
         >>> rising, falling = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [9.0, 8.0, 7.0, 5.0, 4.0, 1.0]
@@ -200,25 +174,15 @@ def _finite_pairs(
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """A coefficient and its bootstrap interval.
+    """A coefficient and its 95 % bootstrap interval; None where they are not defined."""
 
-    Attributes:
-        name: "PLCC" (Pearson), "SROCC" (Spearman) or "KROCC" (Kendall's tau-b).
-        value: -1 … 1; None where it is not defined.
-        low: The lower end of the 95 % interval; None where there is none.
-        high: The upper end.
-        n: How many pairs.
-        groups: How many independent groups of pairs: the resamples draw groups.
-        reason: Why the value or the interval is missing; "" where neither is.
-    """
-
-    name: str
+    name: str  # "PLCC" (Pearson), "SROCC" (Spearman) or "KROCC" (Kendall's tau-b)
     value: float | None
     low: float | None
     high: float | None
-    n: int
-    groups: int
-    reason: str = ""
+    n: int  # pairs
+    groups: int  # independent groups of pairs: the resamples draw groups
+    reason: str = ""  # why the value or the interval is missing
 
 
 def correlate(
@@ -231,18 +195,9 @@ def correlate(
 ) -> tuple[Correlation, Correlation, Correlation]:
     """Return PLCC, SROCC and KROCC of two sequences, each with a percentile bootstrap interval.
 
-    Memory grows with the square of the number of pairs: some thousands are no trouble.
-
-    Args:
-        first: Numbers; a pair of which one is None or not finite is skipped.
-        second: As many numbers.
-        groups: A label for each pair; pairs that share one, such as trials of one setting, are
-            drawn together. Without it each pair is its own group.
-        resamples: How many times to draw.
-        seed: The same seed gives the same interval.
-
-    Raises:
-        ValueError: If the lengths differ, or there are no resamples.
+    Pairs that share a group, such as trials of one setting, are drawn together; without groups
+    each pair is its own. A pair of which one is None or not finite is skipped. Memory grows with
+    the square of the number of pairs: some thousands are no trouble.
 
     Example:
         >>> quality, accuracy = [0.1, 0.2, 0.3, 0.5], [0.6, 0.7, 0.9, 0.8]

@@ -174,21 +174,13 @@ def _summarize(setting: str, runs: Sequence[Run], score: str) -> Trials:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A column of the table.
-
-    Attributes:
-        network: The network's name.
-        data: The data's name.
-        rest: In what it differs from other tasks of this network and data: "batch_size=32".
-        score: The test score that it is judged by.
-        title: The study's name for it; "" for a name made of the others.
-    """
+    """A column of the table."""
 
     network: str
     data: str
-    rest: str
-    score: str
-    title: str = ""
+    rest: str  # in what it differs from other tasks of this network and data: "batch_size=32"
+    score: str  # the test score that it is judged by
+    title: str = ""  # the study's name for it; "" for a name made of the others
 
     @property
     def label(self) -> str:
@@ -205,16 +197,10 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The trials of one setting on one task, and their mark.
-
-    Attributes:
-        trials: The runs.
-        mark: "best" for the best mean of the column; "close" for a mean within one standard
-            deviation of it, the larger of the two; "" otherwise.
-    """
+    """The trials of one setting on one task, and their mark."""
 
     trials: Trials
-    mark: str = ""
+    mark: str = ""  # "best" for the best mean of the column; "close" to it, see `is_close`
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +299,6 @@ def _sort_settings(
 
 def setting_name(config: Config) -> str:
     """Return the part of a run's name that all its trials share: all but the seed.
-
-    Args:
-        config: The resolved options of any of them.
 
     Example:
         >>> from rankwise.lab import Config

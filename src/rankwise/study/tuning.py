@@ -18,12 +18,7 @@ __all__ = ["Candidate", "Tuning", "pick_best", "read_best", "summarize_tuning"]
 
 
 def read_best(point: GridPoint) -> Config | None:
-    """Return the best of a grid point's candidates, read from their folders.
-
-    Returns:
-        One of `point.candidates`; None without candidates, or while one of them is not over or
-        can't be read.
-    """
+    """Return the best of a grid point's candidates; None while one of them is not over."""
     folders = [RunFolder(resolve(config)) for config in point.candidates]
     if not folders or not all(folder.is_over for folder in folders):
         return None
@@ -38,10 +33,6 @@ def pick_best(point: GridPoint, runs: Sequence[Run]) -> Config:
 
     On a tie the smaller value of the first tuned option wins. A candidate that diverged or has no
     score is the worst.
-
-    Args:
-        point: With candidates.
-        runs: The finished run of each candidate.
     """
     score = find_main_score([run.last for run in runs], otherwise="accuracy")
     option = point.tuned[0]
@@ -58,36 +49,22 @@ def pick_best(point: GridPoint, runs: Sequence[Run]) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A value that was tried.
-
-    Attributes:
-        options: The tuned options' values.
-        score: The last epoch's score on validation images; None if there is none.
-        status: The run's status; "missing" before it was started.
-        chosen: Whether it is the best; False for all until all are over.
-    """
+    """A value that was tried."""
 
     options: Mapping[str, object]
-    score: float | None
-    status: str
-    chosen: bool = False
+    score: float | None  # the last epoch's, on validation images
+    status: str  # the run's; "missing" before it was started
+    chosen: bool = False  # False for all until all are over
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The values tried for one setting on one task.
-
-    Attributes:
-        labels: The row and the column.
-        score: The score that the candidates are judged by.
-        candidates: In the study's order.
-        runs: The names of their runs, which other tasks may share.
-    """
+    """The values tried for one setting on one task."""
 
     labels: Labels
-    score: str
+    score: str  # that the candidates are judged by
     candidates: tuple[Candidate, ...]
-    runs: tuple[str, ...]
+    runs: tuple[str, ...]  # the names of their runs, which other tasks may share
 
     @property
     def best(self) -> Candidate | None:
@@ -96,13 +73,7 @@ class Tuning:
 
 
 def summarize_tuning(labels: Labels, point: GridPoint, runs: Sequence[Run | None]) -> Tuning:
-    """Return a grid point's candidates with their scores.
-
-    Args:
-        labels: The row and the column.
-        point: With candidates.
-        runs: A run for each candidate; None where it was not started.
-    """
+    """Return a grid point's candidates with the scores of their runs, None where not started."""
     started = [run for run in runs if run is not None]
     score = find_main_score([run.last for run in started], otherwise="accuracy")
     over = [run for run in started if run.status != "unfinished"]

@@ -57,23 +57,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A trained network.
-
-    Attributes:
-        name: Its name.
-        path: Its weights.
-        accuracy: On the test set, as a share or in percent.
-        train_accuracy: On the training set, where known, on the same scale.
-        family: Networks of one family are ranked among each other.
-        group: Networks of one group, such as trials of one setting, are not independent.
-    """
+    """A trained network."""
 
     name: str
-    path: Path
-    accuracy: float
-    train_accuracy: float | None
-    family: str
-    group: str
+    path: Path  # of its weights
+    accuracy: float  # on the test set, as a share or in percent
+    train_accuracy: float | None  # on the same scale
+    family: str  # networks of one family are ranked among each other
+    group: str  # networks of one group, such as trials of one setting, are not independent
 
     @property
     def gap(self) -> float | None:
@@ -90,36 +81,18 @@ class SkippedNetwork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Zoo:
-    """Networks to rank.
-
-    Attributes:
-        source: Where they were read from.
-        networks: Those with weights and accuracies.
-        skipped: The others.
-        columns: Where each value was read from.
-        grouping: What makes a group, by family.
-        notes: Warnings while reading.
-    """
+    """Networks to rank."""
 
     source: str
-    networks: tuple[Network, ...]
+    networks: tuple[Network, ...]  # those with weights and accuracies
     skipped: tuple[SkippedNetwork, ...]
-    columns: Mapping[str, str]
-    grouping: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    columns: Mapping[str, str]  # where each value was read from
+    grouping: Mapping[str, str] = field(default_factory=dict)  # what makes a group, by family
+    notes: tuple[str, ...] = ()  # warnings while reading
 
 
 def read_table(path: Path, columns: Columns | None = None) -> Zoo:
-    """Read a table with a header: checkpoints (paths from the table's folder) and accuracies.
-
-    Args:
-        path: The CSV file, in UTF-8.
-        columns: The columns to use; without it those of usual names.
-
-    Raises:
-        DataError: If it can't be read as CSV, or has no rows.
-        ConfigError: If a column is missing, or a family mixes shares and percents.
-    """
+    """Read a table with a header: checkpoints (paths from the table's folder) and accuracies."""
     heads, rows = _read_rows(path)
     chosen = {role: _choose_columns(role, columns, heads, path) for role in _COLUMN_NAMES}
     duplicate = next(
@@ -271,15 +244,7 @@ def _check_scales(networks: Iterable[Network], source: str) -> None:
 
 
 def read_run_networks(folder: Path, names: Collection[str] | None = None) -> Zoo:
-    """Read the networks of the runs in a folder; runs without a final accuracy are skipped.
-
-    Args:
-        folder: As `rankwise train --out` writes it.
-        names: The names of the runs to read; all by default.
-
-    Raises:
-        DataError: If there are none.
-    """
+    """Read the networks of the runs in a folder; runs without a final accuracy are skipped."""
     folders = [path for path in sorted(folder.glob("*/")) if is_run(path)]
     folders = [path for path in folders if names is None or path.name in names]
     if not folders:

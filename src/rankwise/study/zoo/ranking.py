@@ -21,50 +21,29 @@ _MIN_NETWORKS = 3
 
 @dataclass(frozen=True, slots=True)
 class ScoreCorrelation:
-    """How a score correlates with a target.
-
-    Attributes:
-        name: The score's, or a layer's.
-        plcc: Pearson's coefficient.
-        srocc: Spearman's.
-        krocc: Kendall's.
-        p: Of the rank correlation by a permutation test; None where there is none.
-        adjusted: p by Holm's rule, over all scores and families, or over all layers.
-    """
+    """How a score, or the q of a layer, correlates with a target."""
 
     name: str
-    plcc: Correlation
-    srocc: Correlation
-    krocc: Correlation
-    p: float | None
-    adjusted: float | None = None
+    plcc: Correlation  # Pearson
+    srocc: Correlation  # Spearman
+    krocc: Correlation  # Kendall
+    p: float | None  # of the rank correlation, by a permutation test
+    adjusted: float | None = None  # by Holm's rule, over all scores and families, or all layers
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Networks that are ranked among each other.
-
-    Attributes:
-        name: The family's name.
-        grouping: What makes a group; "" where the table says it.
-        members: The networks.
-        accuracy: Every score against the test accuracy.
-        gap: Every score against the generalisation gap; empty where it is not known.
-        alike: How many members have the most common architecture.
-        alike_quality: Q against the test accuracy among those.
-        layers: The q of each of their layers against the test accuracy.
-        rank_one_quality: Q against the share of unfoldings that have rank 1.
-    """
+    """Networks that are ranked among each other."""
 
     name: str
-    grouping: str
+    grouping: str  # what makes a group; "" where the table says it
     members: tuple[MeasuredNetwork, ...]
-    accuracy: tuple[ScoreCorrelation, ...]
-    gap: tuple[ScoreCorrelation, ...]
-    alike: int
-    alike_quality: ScoreCorrelation
-    layers: tuple[ScoreCorrelation, ...]
-    rank_one_quality: ScoreCorrelation
+    accuracy: tuple[ScoreCorrelation, ...]  # every score against the test accuracy
+    gap: tuple[ScoreCorrelation, ...]  # against the generalisation gap; empty if it is not known
+    alike: int  # how many members have the most common architecture
+    alike_quality: ScoreCorrelation  # Q against the test accuracy among those
+    layers: tuple[ScoreCorrelation, ...]  # the q of each of their layers against the test accuracy
+    rank_one_quality: ScoreCorrelation  # Q against the share of unfoldings that have rank 1
 
     @property
     def architectures(self) -> int:
@@ -105,42 +84,25 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The candidate that does best on some families, and how it does on the others.
+    """The candidate that does best on some families, and how it does on the others."""
 
-    Attributes:
-        score: The candidate with the highest mean SROCC.
-        chosen_on: Its SROCC on those families.
-        reported_on: Its SROCC on the families that had no part in the choice.
-    """
-
-    score: str
-    chosen_on: Mapping[str, float]
-    reported_on: Mapping[str, float]
+    score: str  # the candidate with the highest mean SROCC
+    chosen_on: Mapping[str, float]  # its SROCC, by family
+    reported_on: Mapping[str, float]  # on the families that had no part in the choice
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How well all scores rank the networks of a zoo.
-
-    Attributes:
-        zoo: The networks as read.
-        families: By name.
-        skipped: Networks that are not ranked, and why.
-        choices: Made on each half of the families; empty for a single family.
-        tests: How many tests `ScoreCorrelation.adjusted` is adjusted for.
-        seed: The seed of resamples and shuffles.
-        resamples: How many resamples an interval is of.
-        permutations: How many shuffles a p is of.
-    """
+    """How well all scores rank the networks of a zoo."""
 
     zoo: Zoo
     families: tuple[Family, ...]
     skipped: tuple[SkippedNetwork, ...]
-    choices: tuple[Choice, ...]
-    tests: int
+    choices: tuple[Choice, ...]  # made on each half of the families; empty for a single family
+    tests: int  # that `ScoreCorrelation.adjusted` is adjusted for
     seed: int
-    resamples: int
-    permutations: int
+    resamples: int  # for an interval
+    permutations: int  # for a p
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain types, ready for JSON."""
@@ -167,14 +129,7 @@ def rank_networks(
     seed: int = 0,
     progress: Callable[[rankwise.Progress], None] | None = None,
 ) -> Ranking:
-    """Measure all networks of a zoo and compute which scores rank them.
-
-    Args:
-        zoo: As `read_table` or `read_run_networks` returns it.
-        resamples: For the intervals; the permutation test takes ten times as many shuffles.
-        seed: The same seed gives the same numbers.
-        progress: Called after each network.
-    """
+    """Measure all networks of a zoo and compute which scores rank them."""
     measured, unreadable = measure_networks(zoo.networks, progress)
     members: dict[str, list[MeasuredNetwork]] = {}
     for one in measured:

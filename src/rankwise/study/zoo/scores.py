@@ -32,17 +32,10 @@ _MIN_WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A number for a network.
+    """A number for a network; None where it is not defined."""
 
-    Attributes:
-        name: A word for files.
-        label: A few words for tables.
-        formula: How it is computed.
-        compute: The function; it returns None where the score is not defined.
-    """
-
-    name: str
-    label: str
+    name: str  # for files
+    label: str  # for tables
     formula: str
     compute: Callable[[rankwise.Probe], float | None]
 
@@ -198,27 +191,16 @@ PROPOSED = "prominence"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredNetwork:
-    """A network and its scores.
-
-    Attributes:
-        network: The network.
-        scores: Every score, by name; None where it is not defined.
-        qualities: The q of every probed layer.
-        shapes: Name and shape of every probed layer; equal for networks of one architecture.
-        rank_one: How many layers have rank 1.
-        empty: How many layers hold noise only.
-        modes: How many unfoldings there are.
-        rank_one_widths: The smaller side of each unfolding of rank 1.
-    """
+    """A network and its scores."""
 
     network: Network
     scores: Mapping[str, float | None]
-    qualities: Mapping[str, float]
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    rank_one: int
-    empty: int
-    modes: int
-    rank_one_widths: tuple[int, ...]
+    qualities: Mapping[str, float]  # the q of every probed layer
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # by layer; equal for one architecture
+    rank_one: int  # layers of rank 1
+    empty: int  # layers that hold noise only
+    modes: int  # unfoldings
+    rank_one_widths: tuple[int, ...]  # the smaller side of each unfolding of rank 1
 
     @property
     def rank_one_share(self) -> float:
@@ -229,12 +211,7 @@ class MeasuredNetwork:
 def measure_networks(
     networks: Iterable[Network], progress: Callable[[rankwise.Progress], None] | None = None
 ) -> tuple[list[MeasuredNetwork], list[SkippedNetwork]]:
-    """Probe every network; one that can't be read is skipped with its reason.
-
-    Args:
-        networks: The networks to probe.
-        progress: Called after each one.
-    """
+    """Probe every network; one that can't be read is skipped with its reason."""
     measured: list[MeasuredNetwork] = []
     skipped: list[SkippedNetwork] = []
     listed = list(networks)
