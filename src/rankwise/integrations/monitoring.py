@@ -53,11 +53,7 @@ def find_source(wrapper: object) -> RateSource | None:
 
 
 def get_source(wrapper: object) -> RateSource:
-    """Return the RMSGD or StableRankLR that an object is, wraps or schedules.
-
-    Raises:
-        TargetError: If there is none.
-    """
+    """Return the RMSGD or StableRankLR that an object is, wraps or schedules; else raise."""
     source = find_source(wrapper)
     if source is None:
         raise TargetError(f"Expected an RMSGD or a StableRankLR, got {type(wrapper).__name__}.")
@@ -67,9 +63,8 @@ def get_source(wrapper: object) -> RateSource:
 def layer_scalars(source: RateSource, kinds: Sequence[str]) -> dict[str, float]:
     """Return a number for each layer and kind, as "rate/conv1", and the network's Q.
 
-    Args:
-        source: The optimizer or scheduler; before the end of its first epoch it has rates only.
-        kinds: "rate" for the groups' rates, and names of metrics.
+    The kinds are "rate" and names of metrics; before the end of the first epoch there are rates
+    only.
     """
     scalars: dict[str, float] = {}
     if "rate" in kinds:
@@ -151,11 +146,7 @@ class LayerHistory:
         )
 
     def charts(self) -> dict[str, Chart]:
-        """Draw the layers as they are now, and their rates and quality over the epochs so far.
-
-        Returns:
-            Altair charts: "layers", "rates" and "quality"; none before the first epoch.
-        """
+        """Draw "layers" as they are now, and their "rates" and "quality" over the epochs so far."""
         from rankwise.charts.evolution import draw_heat_map, draw_rates  # noqa: PLC0415 - optional
 
         charts: dict[str, Chart] = {}
@@ -173,11 +164,7 @@ class LayerHistory:
         return {"records": list(self._records)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a state.
-
-        Args:
-            state_dict: What `state_dict()` returned.
-        """
+        """Continue from what `state_dict()` returned."""
         self._records = list(state_dict["records"])
         self._probe = None
 

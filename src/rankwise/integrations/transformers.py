@@ -74,12 +74,6 @@ def rmsgd(
 def no_decay(model: nn.Module) -> Callable[[str, Tensor], bool]:
     """Return a test for parameters without weight decay in the Trainer, for `layer_groups`.
 
-    Args:
-        model: The model.
-
-    Returns:
-        A function of a parameter's name and the parameter.
-
     Example:
         >>> import torch, rankwise
         >>> from rankwise.integrations.transformers import no_decay
@@ -111,22 +105,14 @@ class EpochStep(TrainerCallback):
         self._logged: Probe | None = None
 
     def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """End the epoch after its last step: a checkpoint may be saved right after it."""
         if _is_epoch_end(state):
             self._end_epoch(control, **kwargs)
 
     def on_epoch_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """End an epoch that has fewer steps than expected.
 

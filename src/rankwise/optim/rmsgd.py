@@ -160,9 +160,7 @@ class RMSGD(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters, one group for each layer among them.
 
-        Args:
-            param_group: As in torch.optim; a group with an entry "layer" is one layer, or a part of
-                it, and stays whole.
+        A group with an entry "layer" is one layer, or a part of it, and stays whole.
         """
         super().add_param_group(param_group)  # checks for duplicates, while the group is whole
         whole = self.param_groups.pop()
@@ -218,14 +216,7 @@ class RMSGD(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # noqa: ANN401
-        """Take one step.
-
-        Args:
-            closure: Computes the loss again and returns it.
-
-        Returns:
-            What the closure returned.
-        """
+        """Take one step; return what the closure, which computes the loss again, returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

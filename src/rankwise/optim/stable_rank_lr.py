@@ -147,14 +147,7 @@ class StableRankLR(LRScheduler):
         return copy.deepcopy({**state, "_layers": [s._asdict() for s in self._states]})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a state.
-
-        Args:
-            state_dict: What `state_dict()` returned.
-
-        Raises:
-            ArgumentError: If it is of an optimizer with more parameter groups.
-        """
+        """Continue from what `state_dict()` returned, of an optimizer with the same groups."""
         state = copy.deepcopy(state_dict)
         layers, groups = state.pop("_layers"), self.optimizer.param_groups
         if len(layers) > len(groups):

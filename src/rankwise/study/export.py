@@ -67,9 +67,6 @@ _CSV_COLUMNS = (
 def to_markdown(results: StudyResults) -> str:
     """Return tables with the best in bold and what is close to it in italics, and notes.
 
-    Args:
-        results: A study's results.
-
     Example:
         >>> from rankwise.study import collect_results
         >>> print(to_markdown(collect_results([])))
@@ -109,9 +106,6 @@ def to_latex(results: StudyResults) -> str:
     """Return a table for each kind of score, with booktabs' rules and colours; notes below.
 
     Characters beyond Latin, Greek and the signs used here need XeLaTeX or LuaLaTeX.
-
-    Args:
-        results: A study's results.
 
     Example:
         >>> from rankwise.study import collect_results
@@ -154,9 +148,6 @@ def to_csv(results: StudyResults) -> str:
     """Return a line for each setting and task; shares as 0 … 1, seeds and values with blanks.
 
     Names that a spreadsheet would read as a formula get an apostrophe in front.
-
-    Args:
-        results: A study's results.
 
     Example:
         >>> from rankwise.study import collect_results
@@ -212,9 +203,6 @@ def _list_entries(results: StudyResults) -> Iterator[dict[str, Any]]:
 
 def to_json(results: StudyResults) -> str:
     """Return everything as JSON: entries, tests, tuning, hardware, and how many runs are missing.
-
-    Args:
-        results: A study's results.
 
     Example:
         >>> import json

@@ -65,8 +65,7 @@ class GridPoint:
     def trials(self, best: Config | None = None) -> tuple[Config, ...]:
         """Return the runs, one for each seed; none while tuning is not over.
 
-        Args:
-            best: The best of the candidates, where there are any.
+        `best` is the best of the candidates, where there are any.
         """
         if self.candidates and best is None:
             return ()
@@ -80,7 +79,6 @@ class Study:
 
     Attributes:
         name: The file's name without its ending.
-        title: A line.
         about: A sentence or two; may be empty.
         path: The file.
         trials: How many seeds each grid point has.
@@ -117,9 +115,6 @@ class Study:
 
 def read_study(path: Path | str) -> Study:
     """Read a study and check the options of every run.
-
-    Args:
-        path: A TOML file.
 
     Raises:
         ConfigError: If the file is not as above; the message names the file and the key.

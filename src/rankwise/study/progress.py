@@ -1,10 +1,10 @@
-"""How far a study is, and how long the rest will take, judged by its finished runs."""
+"""How far a study is: what is over, which values tuning chose, and how long the rest will take."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rankwise.errors import RunError
@@ -12,13 +12,14 @@ from rankwise.lab.config import Config
 from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run
 from rankwise.lab.run_folder import RunFolder
+from rankwise.lab.scores import find_main_score, is_falling
 from rankwise.study.grid import GridPoint, Study
-from rankwise.study.tuning import read_best
 
 __all__ = [
     "PointProgress",
     "StudyProgress",
     "StudyState",
+    "pick_best",
     "read_point_progress",
     "read_progress",
 ]
@@ -65,6 +66,36 @@ class PointProgress:
     def is_done(self) -> bool:
         """Whether all trials are over."""
         return self.done == len(self.point.seeds)
+
+
+def read_best(point: GridPoint) -> Config | None:
+    """Return the best of a grid point's candidates; None while one of them is not over."""
+    folders = [RunFolder(resolve(config)) for config in point.candidates]
+    if not folders or not all(folder.is_over for folder in folders):
+        return None
+    try:
+        return pick_best(point, [folder.read() for folder in folders])
+    except RunError:  # training goes on with a damaged run and repairs it
+        return None
+
+
+def pick_best(point: GridPoint, runs: Sequence[Run]) -> Config:
+    """Return the candidate with the best score after its last epoch.
+
+    On a tie the smaller value of the first tuned option wins. A candidate that diverged or has no
+    score is the worst.
+    """
+    score = find_main_score([run.last for run in runs], otherwise="accuracy")
+    option = point.tuned[0]
+
+    def order(pair: tuple[Config, Run]) -> tuple[bool, float, float, str]:
+        value, tuned = pair[1].scores.get(score), getattr(pair[0], option)
+        size = float(tuned) if isinstance(tuned, int | float) else 0.0
+        if value is None:
+            return True, 0.0, size, str(tuned)
+        return False, value if is_falling(score) else -value, size, str(tuned)
+
+    return min(zip(point.candidates, runs, strict=True), key=order)[0]
 
 
 class _RunTimes:

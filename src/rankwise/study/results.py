@@ -10,7 +10,9 @@ from rankwise._text import format_count
 from rankwise.errors import ConfigError
 from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run, Session
+from rankwise.lab.scores import find_main_score
 from rankwise.study.grid import GridPoint, Study
+from rankwise.study.progress import pick_best
 from rankwise.study.stats import SIGNIFICANCE, PairedTest, adjust_holm, paired_test
 from rankwise.study.table import (
     TASK_OPTIONS,
@@ -22,9 +24,15 @@ from rankwise.study.table import (
     differing_options,
     setting_name,
 )
-from rankwise.study.tuning import Tuning, summarize_tuning
 
-__all__ = ["SettingComparison", "StudyResults", "collect_results", "select_runs"]
+__all__ = [
+    "Candidate",
+    "SettingComparison",
+    "StudyResults",
+    "Tuning",
+    "collect_results",
+    "select_runs",
+]
 
 _PRECISIONS = {"32": "float32", "64": "float64", "bf16": "bfloat16 mixed"}
 
@@ -47,13 +55,36 @@ class SettingComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A value that was tried."""
+
+    options: Mapping[str, object]
+    score: float | None  # the last epoch's, on validation images
+    status: str  # the run's; "missing" before it was started
+    chosen: bool = False  # False for all until all are over
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The values tried for one setting on one task."""
+
+    labels: Labels
+    score: str  # that the candidates are judged by
+    candidates: tuple[Candidate, ...]
+    runs: tuple[str, ...]  # the names of their runs, which other tasks may share
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best candidate; None until all are over."""
+        return next((one for one in self.candidates if one.chosen), None)
+
+
+@dataclass(frozen=True, slots=True)
 class StudyResults:
     """What is to be shown of a study, in whatever format.
 
     Attributes:
-        title: A line; may be empty.
         about: A sentence or two; may be empty.
-        table: Settings by tasks.
         comparisons: The best of each task against the second, or all settings against one.
         reference: That one; "" for best against second.
         tuning: The values that were tried on validation images.
@@ -145,7 +176,7 @@ def _find_runs(study: Study, runs: Iterable[Run]) -> _StudyRuns:
         if point.candidates:
             tried = [resolve(config).name for config in point.candidates]
             wanted |= dict.fromkeys(tried)
-            tuning = summarize_tuning(labels, point, [by_name.get(name) for name in tried])
+            tuning = _summarize_tuning(labels, point, [by_name.get(name) for name in tried])
             tunings.append(tuning)
             pairs = zip(point.candidates, tuning.candidates, strict=True)
             best = next((config for config, candidate in pairs if candidate.chosen), None)
@@ -165,6 +196,28 @@ def _resolve(run: Run) -> Run:
         return replace(run, config=resolve(run.config))
     except ConfigError:  # options that are not allowed any more belong to no study of today
         return run
+
+
+def _summarize_tuning(labels: Labels, point: GridPoint, runs: Sequence[Run | None]) -> Tuning:
+    """Return a grid point's candidates with the scores of their runs, None where not started."""
+    started = [run for run in runs if run is not None]
+    score = find_main_score([run.last for run in started], otherwise="accuracy")
+    over = [run for run in started if run.status != "unfinished"]
+    best = pick_best(point, over) if len(over) == len(runs) else None
+    return Tuning(
+        labels,
+        score,
+        tuple(
+            Candidate(
+                {name: getattr(config, name) for name in point.tuned},
+                None if run is None else run.scores.get(score),
+                "missing" if run is None else run.status,
+                config == best,
+            )
+            for config, run in zip(point.candidates, runs, strict=True)
+        ),
+        tuple(resolve(config).name for config in point.candidates),
+    )
 
 
 def _label_points(study: Study) -> list[Labels]:

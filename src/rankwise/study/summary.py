@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rankwise._table import Cell, Column, Table
 from rankwise._text import format_count, join_lines
 from rankwise.lab.records import Run
 from rankwise.lab.scores import format_mean, format_score, is_falling
-from rankwise.study.results import SettingComparison, StudyResults
+from rankwise.study.results import Candidate, SettingComparison, StudyResults, Tuning
 from rankwise.study.stats import SIGNIFICANCE, PairedTest
-from rankwise.study.table import Entry, StudyTable, Task, Trials, format_option
-from rankwise.study.tuning import Candidate, Tuning
+from rankwise.study.table import Entry, StudyTable, Task, Trials, format_options
 
 __all__ = [
     "build_tables",
@@ -95,7 +94,7 @@ def _build_tuning_table(tunings: Iterable[Tuning]) -> Table:
             for text in (
                 tuning.labels.setting,
                 ", ".join(tasks[key]),
-                _format_values(tuning.best.options) if tuning.best else "not yet",
+                " ".join(format_options(tuning.best.options)) if tuning.best else "not yet",
                 ", ".join(_format_candidate(one, tuning.score) for one in tuning.candidates),
             )
         )
@@ -103,10 +102,6 @@ def _build_tuning_table(tunings: Iterable[Tuning]) -> Table:
     )
     caption = "Chosen by the last epoch's score on held-out training data"
     return Table(tuple(Column(head, "left") for head in heads), rows, caption)
-
-
-def _format_values(options: Mapping[str, object]) -> str:
-    return " ".join(format_option(name, value) for name, value in options.items())
 
 
 def _format_candidate(candidate: Candidate, score: str) -> str:

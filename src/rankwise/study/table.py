@@ -47,14 +47,12 @@ class Trials:
     """The runs of one setting, which differ by their seed only.
 
     Attributes:
-        setting: The setting's name.
         score: The test score that they are judged by, as in "accuracy".
         values: The last epoch's score of each trial that finished.
-        diverged: How many trials diverged.
         best: The best epoch's score of each trial that finished.
         quality: The last epoch's Q of each trial, where known.
         seconds: Mean training time of an epoch, of each trial.
-        runs: All runs, finished or not.
+        runs: All, finished or not.
     """
 
     setting: str
@@ -116,9 +114,6 @@ class Trials:
 
 def group_trials(runs: Iterable[Run]) -> list[Trials]:
     """Group runs that differ by nothing but their seed; the best mean comes first.
-
-    Args:
-        runs: Finished or not.
 
     Example:
         >>> from rankwise.lab import load_runs
@@ -400,6 +395,7 @@ def format_option(name: str, value: object) -> str:
     return f"{name}={value:.12g}" if isinstance(value, float) else f"{name}={value}"
 
 
-def format_options(options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return some options as text, without those that are None."""
+def format_options(options: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
+    """Return options as text, all or some of them, without those that are None."""
+    names = options if names is None else names
     return [format_option(name, options[name]) for name in names if options[name] is not None]

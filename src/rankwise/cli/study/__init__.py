@@ -244,6 +244,10 @@ def import_(
     import_records(records, out)
 
 
+def _column(text: str) -> object:
+    return typer.Option(metavar="COLUMN", help=text)
+
+
 @study.command(epilog=CORRELATE_EXAMPLES)
 def correlate(
     index: Annotated[
@@ -256,21 +260,11 @@ def correlate(
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of a study's runs.")] = Path(
         "runs"
     ),
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of paths.")
-    ] = None,
-    accuracy: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of test accuracies.")
-    ] = None,
-    train_accuracy: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of training accuracies.")
-    ] = None,
-    family: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of families.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of groups.")
-    ] = None,
+    checkpoint: Annotated[str | None, _column("The column of paths.")] = None,
+    accuracy: Annotated[str | None, _column("The column of test accuracies.")] = None,
+    train_accuracy: Annotated[str | None, _column("The column of training accuracies.")] = None,
+    family: Annotated[str | None, _column("The column of families.")] = None,
+    group: Annotated[str | None, _column("The column of groups.")] = None,
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page.")
     ] = None,

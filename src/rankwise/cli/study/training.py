@@ -36,7 +36,7 @@ from rankwise.study.runner import (
     StudyOutcome,
     run_study,
 )
-from rankwise.study.table import format_option
+from rankwise.study.table import format_options
 
 __all__ = [
     "EventPrinter",
@@ -215,7 +215,7 @@ def _format_tuning(one: PointProgress) -> str:
         return ""
     if not one.chosen:
         return f"{', '.join(one.point.tuned)}: {one.tried}/{len(one.point.candidates)} tried"
-    return " ".join(format_option(name, value) for name, value in one.chosen.items())
+    return " ".join(format_options(one.chosen))
 
 
 def _format_json(study: Study, progress: StudyProgress, points: Sequence[PointProgress]) -> str:

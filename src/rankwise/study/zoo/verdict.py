@@ -12,7 +12,6 @@ from rankwise.study.zoo.scores import PROPOSED, SCORES
 
 __all__ = [
     "count_significant",
-    "describe_family",
     "describe_layers",
     "describe_ranking",
     "format_p",
@@ -26,7 +25,7 @@ def describe_ranking(ranking: Ranking) -> tuple[str, ...]:
     """Return whether Q ranks the networks of each family, and whether any score does."""
     if not ranking.families:
         return ("No network could be measured, so there is nothing to rank.",)
-    sentences = [_summarize(ranking), *map(describe_family, ranking.families)]
+    sentences = [_summarize(ranking), *map(_describe_family, ranking.families)]
     sentences += map(_describe_choice, ranking.choices)
     if len(ranking.choices) > 1:
         sentences.append(_compare_choices(ranking.choices))
@@ -49,8 +48,7 @@ def _summarize(ranking: Ranking) -> str:
     )
 
 
-def describe_family(family: Family) -> str:
-    """Return whether Q ranks a family's networks, and how the proposed score does."""
+def _describe_family(family: Family) -> str:
     quality, proposed = family.of("quality"), family.of(PROPOSED)
     if quality.srocc.value is None:
         return f"{family.name}: no correlation of Q and accuracy, since {quality.srocc.reason}."
