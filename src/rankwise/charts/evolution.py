@@ -217,7 +217,6 @@ def _encode_depth(layers: Sequence[str]) -> alt.Color:
 
 
 def _selected_line(base: alt.Chart, *metrics: str) -> alt.Chart:
-    """The selected layer's line, thick, with its points."""
     selected = base.transform_filter(IS_SELECTED)
     line = selected.mark_line(strokeWidth=3, point=alt.OverlayMarkDef(size=24), **SILENT)
     return line.encode(tooltip=[*_name_tooltip(), *map(make_tooltip, ("epoch", *metrics))])

@@ -236,7 +236,6 @@ def _random_stems(
 
 
 def _selected_rule(base: alt.Chart, x: alt.X) -> alt.Chart:
-    """A line through the selected layer."""
     return base.transform_filter(IS_SELECTED).mark_rule(color=INK, opacity=0.5).encode(x)
 
 

@@ -130,7 +130,6 @@ def _select_candidate(root: Part, notes: tuple[str, ...]) -> Selection:
 
 
 def _mark_candidates(part: Part) -> list[Part]:
-    """Mark and return the candidates below a part."""
     below = [(child, _mark_candidates(child)) for child in part.children]
     for child, candidates in below:
         is_whole = _WHOLE_MODEL.search(child.route[-1]) and not candidates

@@ -151,7 +151,6 @@ def _describe(path: Path, name: str, initializer: _Initializer) -> Weight:
 
 
 def _find_obstacle(initializer: _Initializer) -> tuple[Status, str] | None:
-    """Return status and reason where a tensor of this kind can't be probed."""
     data_type = initializer.proto.data_type
     if initializer.is_sparse:
         return Status.UNREADABLE, "stored sparsely"

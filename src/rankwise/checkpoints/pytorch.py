@@ -81,7 +81,6 @@ def _open(path: Path, key: str | None, load: Callable[[], object]) -> Selection:
 
 
 def _explain_refusal(path: Path, text: str) -> str:
-    """Explain why torch's restricted unpickler refused a file."""
     remedy = (
         "If you trust it, save its weights alone with torch.save(model.state_dict(), 'weights.pt') "
         "or convert it to .safetensors."
@@ -139,7 +138,6 @@ def _get_identity(path: Path, tensor: Tensor) -> Hashable:
 
 
 def _find_obstacle(tensor: Tensor) -> tuple[Status, str] | None:
-    """Return status and reason where a tensor can't be probed."""
     if tensor.device.type == "meta":
         return Status.NO_DATA, "saved without its data (device 'meta')"
     if tensor.is_quantized or _PACKED.fullmatch(str(tensor.dtype)):

@@ -101,7 +101,6 @@ def format_changes(diff: ProbeDiff, *, width: int | None = 80) -> str:
 
 
 def _list_status_changes(changes: Sequence[LayerChange]) -> list[str]:
-    """Return a sentence for every layer whose status changed, the broken ones first."""
     changed = [c for c in changes if c.before.status is not c.after.status]
     changed.sort(key=lambda c: c.after.status is not Status.NOT_FINITE)
     return _cut_sentences(

@@ -261,8 +261,6 @@ def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
 
 
 def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
-    """Add a layer's metrics to its row: the means over its unfoldings."""
-
     def mean(metric: Callable[[ModeMetrics], float]) -> float:
         return math.fsum(map(metric, modes)) / len(modes)
 

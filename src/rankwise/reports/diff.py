@@ -143,7 +143,6 @@ def _describe_quality_change(before: Probe, after: Probe) -> Iterator[str]:
 
 
 def _make_change_table(changes: Sequence[LayerChange], caption: str) -> Table:
-    """Return a table of every layer that was probed on both sides, with what changed."""
     titles = ("layer", "shape", "rank", "s before", "s after", "Δs", "Δκ", "Δq", "q after")
     rows = tuple(_make_row(change) for change in changes if change.is_comparable)
     hints = {

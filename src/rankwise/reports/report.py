@@ -124,7 +124,6 @@ def _make_page_of_runs(paths: Sequence[Path], folders: Sequence[Path], title: st
 
 
 def _load(folder: Path) -> Run | str:
-    """A run, or why it is left out."""
     try:
         return load_run(folder)
     except (RunError, OSError) as error:

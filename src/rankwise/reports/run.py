@@ -282,7 +282,6 @@ def _list_options(run: Run) -> Section:
 
 
 def _format(value: object) -> str:
-    """A value of a record as text, nested ones on one line."""
     if isinstance(value, dict):
         return "; ".join(f"{sanitize(str(key))}: {_format(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):

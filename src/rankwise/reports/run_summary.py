@@ -147,7 +147,6 @@ def _describe_quality(run: Run) -> str:
 
 
 def _describe_gains(first: Sequence[EpochLayerRow], last: Sequence[EpochLayerRow]) -> str:
-    """Which layers gained and lost most stable rank."""
     before = {row["layer"]: row["stable_rank"] for row in first}
     gains = [
         (row["stable_rank"] - old, row["layer"])

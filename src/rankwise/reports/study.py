@@ -203,7 +203,6 @@ def _list_lost(settings: Sequence[Trials]) -> list[str]:
 
 
 def _make_runs_table(table: StudyTable) -> Table:
-    """Every run, finished or not."""
     task_title = ["task"] if len(table.tasks) > 1 else []
     titles = ("setting", *task_title, "seed", "status", "epochs")
     titles += ("test score", "best epoch", "Q", "s/epoch")

@@ -113,7 +113,6 @@ def _draw_curves(charts: StudyCharts, settings: Sequence[Trials], number: int) -
 def _list_absent(
     title: str, rows: Sequence[Mapping[str, Any]], settings: Sequence[str], what: str
 ) -> list[str]:
-    """A sentence about settings that a chart does not show."""
     shown = {row["setting"] for row in rows}
     names = ", ".join(setting for setting in settings if setting not in shown)
     return [f"{title}: without {names}, whose trials have no {what} in common."] if names else []

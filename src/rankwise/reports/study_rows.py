@@ -201,7 +201,6 @@ def _span(values: Sequence[float]) -> Row:
 
 
 def _compute_gap(run: Run, trials: Trials) -> float | None:
-    """How much better training is than the test."""
     train, test = run.epochs[-1].train.get(trials.score), run.test[trials.score]
     if train is None or test is None:
         return None

@@ -287,7 +287,6 @@ def _parse_cursor(text: str) -> _Cursor | None:
 
 
 def _has_dropped_epochs(summary: RunSummary, cursor: _Cursor) -> bool:
-    """Whether epochs that the page shows may have been dropped."""
     return summary.starts != cursor.starts or summary.epoch < cursor.epoch
 
 

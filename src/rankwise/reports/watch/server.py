@@ -289,7 +289,6 @@ def _send_asset(request: Request) -> Response:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket on the first free port."""
     for number in range(port, min(port + _MOST_PORTS, 65536)) if port else (0,):
         listener = _listen(host, number)
         if listener is not None:
