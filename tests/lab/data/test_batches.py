@@ -113,23 +113,21 @@ def test_a_batch_of_nothing_is_refused_at_once(size):
     with pytest.raises(ConfigError, match="at least 1"):
         batches.count_batches(10, size)
     with pytest.raises(ConfigError, match="at least 1"):
-        batches.iter_test_batches(_set(), "test", batch_size=size, rank=0, world=1, device=CPU)
+        batches.iter_test_batches(_set(), batch_size=size, rank=0, world=1, device=CPU)
 
 
-@pytest.mark.parametrize("split", ["test", "train"])
 @pytest.mark.parametrize("world", [1, 2, 3, 13])
-def test_each_image_is_tested_exactly_once_and_in_order(split, world):
+def test_each_image_is_tested_exactly_once_and_in_order(world):
     images = _set()
-    source = images.test if split == "test" else images.train
     given = [
         batch
         for rank in range(world)
         for batch in batches.iter_test_batches(
-            images, split, batch_size=4, rank=rank, world=world, device=CPU
+            images, batch_size=4, rank=rank, world=world, device=CPU
         )
     ]
-    assert torch.equal(torch.cat([batch.targets for batch in given]), source.targets)
-    wanted = normalise(source.inputs, images.mean, images.std)
+    assert torch.equal(torch.cat([batch.targets for batch in given]), images.test.targets)
+    wanted = normalise(images.test.inputs, images.mean, images.std)
     assert torch.equal(torch.cat([batch.inputs for batch in given]), wanted)
     assert max(len(batch.targets) for batch in given) <= 4
 
@@ -187,7 +185,7 @@ def train(images: ImageDataset, augmentation: Augmentation = FULL, **options: An
 
 def evaluate(images: ImageDataset, **options: Any) -> list[Batch]:
     given = {"batch_size": 4, "rank": 0, "world": 1, "device": CPU, "workers": 0}
-    return list(batches.iter_test_batches(images, "test", **{**given, **options}))
+    return list(batches.iter_test_batches(images, **{**given, **options}))
 
 
 def test_an_epoch_of_files_has_every_image_at_most_once(images: ImageDataset) -> None:
@@ -273,7 +271,7 @@ def test_files_give_the_same_batches_as_memory(tmp_path: Path, augmentation: Aug
         memory, augmentation, batch_size=4, seed=1, epoch=2, start=1, device=CPU
     )
     assert _same(train(streamed, augmentation, start=1), list(wanted))
-    expected = batches.iter_test_batches(memory, "test", batch_size=4, rank=0, world=1, device=CPU)
+    expected = batches.iter_test_batches(memory, batch_size=4, rank=0, world=1, device=CPU)
     assert _same(evaluate(streamed), list(expected))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -114,7 +113,6 @@ def iter_train_batches(
 
 def iter_test_batches(
     dataset: ImageDataset,
-    split: Literal["test", "train"],
     *,
     batch_size: int,
     rank: int,
@@ -122,13 +120,13 @@ def iter_test_batches(
     device: torch.device,
     workers: int = 0,
 ) -> Iterator[Batch]:
-    """Iterate over a split in order, without augmentation, each image once over all processes.
+    """Iterate over the test images in order, each once over all processes.
 
-    Each process has a contiguous part of the split; the last ones may get fewer images, or none.
+    Each process has a contiguous part of them; the last ones may get fewer images, or none.
     The batch size is that of this process; its last batch may be shorter.
     """
     _check_batch_size(batch_size)
-    images = dataset.test if split == "test" else dataset.train
+    images = dataset.test
     share = -(-len(images) // world)
     part = range(len(images))[rank * share : (rank + 1) * share]
     indices = [part[first : first + batch_size] for first in range(0, len(part), batch_size)]

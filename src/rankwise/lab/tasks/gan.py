@@ -18,13 +18,7 @@ from rankwise.lab.devices import average_over_processes
 from rankwise.lab.frechet import Features, compute_distance, load_inception_features, train_features
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
 from rankwise.lab.reproducibility import derive_seed, make_generator
-from rankwise.lab.tasks.task import (
-    Optimizers,
-    Position,
-    Sums,
-    prepare_network,
-    update_network,
-)
+from rankwise.lab.tasks.task import Optimizers, Position, Sums, Task, prepare_network
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -38,7 +32,7 @@ _LEARNED = 10_000  # images behind a network whose features they are compared by
 _COMPARED = 2000  # images, of each kind, behind a Fréchet distance
 
 
-class GanTask:
+class GanTask(Task):
     """Generator and critic, each with an optimizer of its own."""
 
     def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
@@ -136,13 +130,11 @@ class GanTask:
                 if param.grad is not None:
                     param.grad.copy_(average_over_processes(self.fabric, param.grad))
 
-        return update_network(
-            self.config,
-            self.fabric,
+        return self.update(
             optimizers[part].optimizer,
             network,
             loss_of,
-            position=position,
+            position,
             purpose=part,
             after_backward=average if self.fabric.world_size > 1 else None,
         )
@@ -181,13 +173,6 @@ class GanTask:
         return {
             "frechet": compute_distance(self.features.extract(real), self.features.extract(made))
         }
-
-    def get_memory(self) -> dict[str, Any]:
-        """Return nothing: batches do not depend on each other."""
-        return {}
-
-    def set_memory(self, memory: Mapping[str, Any]) -> None:
-        """Do nothing."""
 
 
 def _choose_features(images: ImageDataset, device: torch.device) -> Features:

@@ -26,9 +26,9 @@ from rankwise.lab.tasks.task import (
     Optimizers,
     Position,
     Sums,
+    Task,
     prepare_network,
     to_full_precision,
-    update_network,
     wrap_network,
 )
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ImageTask"]
 
 
-class ImageTask:
+class ImageTask(Task):
     """Classification, or several labels an image."""
 
     def __init__(self, config: Config, fabric: Fabric, images: ImageDataset) -> None:
@@ -95,10 +95,7 @@ class ImageTask:
             first.append(logits.detach())
             return self._loss(logits, batch.targets)
 
-        optimizer = optimizers[""].optimizer
-        loss = update_network(
-            self.config, self.fabric, optimizer, self.network, loss_of, position=position
-        )
+        loss = self.update(optimizers[""].optimizer, self.network, loss_of, position)
         return self._sums(loss, first[0], batch.targets)
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -115,7 +112,6 @@ class ImageTask:
         kept: list[tuple[Tensor, Tensor]] = []
         for batch in iter_test_batches(
             self.images,
-            "test",
             batch_size=min(1000, 2 * self.batch_size),
             rank=rank,
             world=world,
@@ -166,10 +162,3 @@ class ImageTask:
             return {**sums, "right": compute_label_accuracy(logits, targets) * count}
         sums["right"] = count_top_k(logits, targets, 1)
         return {**sums, "right5": count_top_k(logits, targets, 5)} if logits.shape[1] > 5 else sums
-
-    def get_memory(self) -> dict[str, Any]:
-        """Return nothing: batches do not depend on each other."""
-        return {}
-
-    def set_memory(self, memory: Mapping[str, Any]) -> None:
-        """Do nothing."""

@@ -19,9 +19,9 @@ from rankwise.lab.tasks.task import (
     Optimizers,
     Position,
     Sums,
+    Task,
     prepare_network,
     to_full_precision,
-    update_network,
     wrap_network,
 )
 
@@ -35,7 +35,7 @@ _TEST_COLUMNS = 10
 Memory = tuple[tuple[Tensor, Tensor], ...] | None
 
 
-class LanguageTask:
+class LanguageTask(Task):
     """A language model on parallel columns of text, whose memory goes from batch to batch."""
 
     def __init__(self, config: Config, fabric: Fabric, text: TextDataset) -> None:
@@ -82,10 +82,7 @@ class LanguageTask:
             after.append(memory)
             return cross_entropy(to_full_precision(logits).flatten(0, 1), batch.targets.flatten())
 
-        optimizer = optimizers[""].optimizer
-        loss = update_network(
-            self.config, self.fabric, optimizer, self.network, loss_of, position=position
-        )
+        loss = self.update(optimizers[""].optimizer, self.network, loss_of, position)
         self.memory = _detach(after[0])
         count = batch.targets.numel()
         return {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}

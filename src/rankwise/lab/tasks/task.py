@@ -29,7 +29,6 @@ __all__ = [
     "prepare_network",
     "to_full_precision",
     "update",
-    "update_network",
     "wrap_network",
 ]
 
@@ -50,6 +49,8 @@ class Position(NamedTuple):
 class Task(Protocol):
     """A network, its data, and how the one learns from the other."""
 
+    config: Config
+    fabric: Fabric
     parts: dict[str, nn.Module]  # networks that have an optimizer each; "" for a single one
     per_epoch: int  # how many batches make an epoch
     fingerprint: dict[str, Any]  # tells this data from other data of the same name
@@ -68,9 +69,32 @@ class Task(Protocol):
 
     def get_memory(self) -> dict[str, Any]:
         """Return what goes from one batch to the next beside weights and optimizer state."""
+        return {}
 
-    def set_memory(self, memory: Mapping[str, Any]) -> None:
+    def set_memory(self, memory: Mapping[str, Any]) -> None:  # noqa: ARG002 - none by default
         """Continue with what `get_memory` gave; empty at an epoch's start."""
+        return
+
+    def update(
+        self,
+        optimizer: Optimizer,
+        network: nn.Module,
+        loss_of: Callable[[], Tensor],
+        position: Position,
+        *,
+        purpose: str = "step",
+        after_backward: Callable[[], None] | None = None,
+    ) -> Tensor:
+        """Do one update, with random numbers of its position's and process's own."""
+        return update(
+            self.fabric,
+            optimizer,
+            network,
+            loss_of,
+            seed=derive_seed(self.config.seed, purpose, *position, self.fabric.global_rank),
+            clip=self.config.clip or 0.0,
+            after_backward=after_backward,
+        )
 
 
 def prepare_network(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
@@ -96,29 +120,6 @@ def wrap_network(network: nn.Module, config: Config, fabric: Fabric) -> Any:  # 
 def to_full_precision(logits: Tensor) -> Tensor:
     """Return logits in a precision that a loss can be computed in."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def update_network(
-    config: Config,
-    fabric: Fabric,
-    optimizer: Optimizer,
-    network: nn.Module,
-    loss_of: Callable[[], Tensor],
-    *,
-    position: Position,
-    purpose: str = "step",
-    after_backward: Callable[[], None] | None = None,
-) -> Tensor:
-    """Do one update as the options say, with random numbers of its position's and process's own."""
-    return update(
-        fabric,
-        optimizer,
-        network,
-        loss_of,
-        seed=derive_seed(config.seed, purpose, *position, fabric.global_rank),
-        clip=config.clip or 0.0,
-        after_backward=after_backward,
-    )
 
 
 def update(
