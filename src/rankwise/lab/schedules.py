@@ -15,14 +15,7 @@ from torch.optim import Optimizer
 
 from rankwise.errors import ConfigError
 
-__all__ = [
-    "SCHEDULES",
-    "Budget",
-    "TimeBudget",
-    "apply_factor",
-    "compute_factor",
-    "parse_budget",
-]
+__all__ = ["SCHEDULES", "Budget", "TimeBudget", "apply_factor", "compute_factor", "parse_budget"]
 
 SCHEDULES = ("none", "step", "cosine", "one-cycle")
 # A factor is divided by later on, so it is never 0.

@@ -72,10 +72,7 @@ def choose_augmentation(dataset: ImageDataset, *, cutout: bool) -> Augmentation:
 
 
 def draw_augmentation(
-    augmentation: Augmentation,
-    count: int,
-    shape: tuple[int, int, int],
-    generator: torch.Generator,
+    augmentation: Augmentation, count: int, shape: tuple[int, int, int], generator: torch.Generator
 ) -> AugmentationDraws:
     """Draw the random choices for `count` images of a shape (channels, height, width).
 
@@ -162,11 +159,7 @@ def _crop_and_resize(images: Tensor, boxes: Tensor, flips: Tensor) -> Tensor:
     columns = _place_pixels(boxes[:, 1], boxes[:, 3], width)  # (B, W)
     columns = torch.where(flips[:, None], columns.flip(1), columns)
     grid = torch.stack(
-        [
-            columns[:, None, :].expand(-1, height, -1),
-            rows[:, :, None].expand(-1, -1, width),
-        ],
-        3,
+        [columns[:, None, :].expand(-1, height, -1), rows[:, :, None].expand(-1, -1, width)], 3
     )
     return grid_sample(images.float(), grid, align_corners=False)
 

@@ -89,11 +89,7 @@ class ImageReader:
 
 
 def decode_image(
-    encoded: EncodedImage,
-    *,
-    size: int | None,
-    resize: int | None = None,
-    name: str | None = None,
+    encoded: EncodedImage, *, size: int | None, resize: int | None = None, name: str | None = None
 ) -> Tensor:
     """Decode one image to uint8 (3, H, W): resize its shorter side, then crop the centre.
 

@@ -16,12 +16,7 @@ from torch import Tensor
 
 from rankwise.errors import DataError, MissingExtraError
 from rankwise.lab.data.dataset import ImageDataset, MemorySplit, split_indices
-from rankwise.lab.data.decoding import (
-    EncodedImage,
-    LabelledImages,
-    load_image_files,
-    load_images,
-)
+from rankwise.lab.data.decoding import EncodedImage, LabelledImages, load_image_files, load_images
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

@@ -14,12 +14,7 @@ import torch
 
 from rankwise.errors import DataError
 from rankwise.lab.data.dataset import FileSplit, ImageDataset, split_indices
-from rankwise.lab.data.decoding import (
-    FileList,
-    ImageReader,
-    LabelledImages,
-    load_image_files,
-)
+from rankwise.lab.data.decoding import FileList, ImageReader, LabelledImages, load_image_files
 from rankwise.lab.data.files import list_folders, require_file
 
 __all__ = ["load_folder", "load_imagenet", "load_tiny_imagenet"]

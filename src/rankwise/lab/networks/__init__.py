@@ -24,20 +24,10 @@ from rankwise.lab.networks.cnn import (
     build_vgg16,
     make_imagenet_stem,
 )
-from rankwise.lab.networks.mobile import (
-    build_efficientnetb0,
-    build_mobilenetv2,
-    build_shufflenetv2,
-)
+from rankwise.lab.networks.mobile import build_efficientnetb0, build_mobilenetv2, build_shufflenetv2
 from rankwise.lab.networks.transformer import build_vit
 
-__all__ = [
-    "EXTERNAL_PACKAGES",
-    "IMAGE_NETWORKS",
-    "NetworkSpec",
-    "build_network",
-    "select_variant",
-]
+__all__ = ["EXTERNAL_PACKAGES", "IMAGE_NETWORKS", "NetworkSpec", "build_network", "select_variant"]
 
 _resnet18 = partial(build_resnet, block=BasicBlock, blocks=(2, 2, 2, 2))
 _resnet34 = partial(build_resnet, block=BasicBlock, blocks=(3, 4, 6, 3))
