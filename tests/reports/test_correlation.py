@@ -6,7 +6,8 @@ import pytest
 from rankwise.reports.correlation import make_correlation_page
 from rankwise.reports.html import render_page
 from rankwise.reports.page import ChartPanel, Table
-from rankwise.study.zoo import rank_networks, read_table
+from rankwise.study.zoo.networks import read_table
+from rankwise.study.zoo.ranking import rank_networks
 from rankwise.study.zoo.scores import SCORES
 from rankwise.study.zoo.verdict import describe_ranking
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rankwise.cli.output import make_console, print_text
+from rankwise.cli.output import make_console, print_text, print_warnings
 from rankwise.errors import ArgumentError
 from rankwise.lab.config import Config, from_mapping, read_toml
 
@@ -117,8 +116,7 @@ def _train(config: Path | None, trials: int | None, options: dict[str, object]) 
         raise ArgumentError(f"Expected --trials of 1 or more, got {trials}.")
     asked = from_mapping(options, str(config) if config is not None else "rankwise train")
     try:
-        with TrainingProgress() as progress, warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: progress.on_message(f"Warning: {message}")
+        with TrainingProgress() as progress, print_warnings(progress.print):
             runs = lab.train_trials(asked, trials or 1, callback=progress)
     except lab.StoppedError as stopped:
         if _is_main_process():

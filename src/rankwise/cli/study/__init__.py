@@ -160,14 +160,14 @@ def run(
     """Train what is left of a study: a grid of runs in a TOML file."""
     if ray is not None and jobs is not None:
         raise ArgumentError("Expected --jobs or --ray, got both: a cluster has its own cores.")
-    from rankwise.cli.study.training import list_runs, make_runner, train_study
+    from rankwise.cli.study.training import list_runs, train_study
     from rankwise.study import read_study
 
     study = read_study(file).with_folders(out=out, data_root=data_root)
     if dry_run:
         list_runs(study)
     else:
-        train_study(study, make_runner(jobs, retries, ray), out)
+        train_study(study, out, jobs=jobs, retries=retries, ray=ray)
 
 
 @study.command(epilog=STATUS_EXAMPLES)
@@ -281,7 +281,7 @@ def correlate(
 ) -> None:
     """Show how well Q and other scores rank networks by their accuracy."""
     from rankwise.cli.study.ranking import rank_index
-    from rankwise.study.zoo import Columns
+    from rankwise.study.zoo.networks import Columns
 
     columns = Columns(checkpoint, accuracy, train_accuracy, group, family)
     outputs = {"html": out, "json": json, "csv": csv}

@@ -31,7 +31,6 @@ from rankwise.study.ray_cluster import RayRunner
 from rankwise.study.runner import (
     RunEvent,
     RunFailed,
-    Runner,
     RunStarted,
     StudyOutcome,
     run_study,
@@ -44,15 +43,9 @@ __all__ = [
     "format_progress",
     "format_time",
     "list_runs",
-    "make_runner",
     "print_status",
     "train_study",
 ]
-
-
-def make_runner(jobs: int | None, retries: int, ray: str | None) -> Runner:
-    """Return what trains: processes on this machine, or a Ray cluster."""
-    return LocalRunner(jobs, retries) if ray is None else RayRunner(ray, retries=retries)
 
 
 def list_runs(study: Study) -> None:
@@ -67,11 +60,14 @@ def list_runs(study: Study) -> None:
     typer.echo("\n".join(map(sanitize, [*lines, format_progress(state.progress())])))
 
 
-def train_study(study: Study, runner: Runner, out: str | None) -> None:
+def train_study(
+    study: Study, out: str | None, *, jobs: int | None, retries: int, ray: str | None
+) -> None:
     """Train what is left of a study, and print how it ended and what to do next."""
-    jobs = runner.jobs if isinstance(runner, LocalRunner) else 1  # a cluster's size is not known
+    runner = LocalRunner(jobs, retries) if ray is None else RayRunner(ray, retries=retries)
     with print_warnings():
-        progress = read_progress(study, jobs=jobs)
+        # A cluster's size is not known.
+        progress = read_progress(study, jobs=runner.jobs if isinstance(runner, LocalRunner) else 1)
     try:
         with (
             EventPrinter(make_console(sys.stderr), progress) as printer,
