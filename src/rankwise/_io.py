@@ -10,8 +10,6 @@ from pathlib import Path
 
 from rankwise.errors import ArgumentError
 
-__all__ = ["refuse_overwrite", "write_atomically"]
-
 
 def refuse_overwrite(target: Path, inputs: Iterable[Path]) -> None:
     """Refuse to overwrite an input file.

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["import_lazily"]
-
 
 def import_lazily(
     package: str, modules: Mapping[str, str]

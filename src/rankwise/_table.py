@@ -8,8 +8,6 @@ from typing import Literal
 
 from rankwise._text import display_width, shorten, shorten_all
 
-__all__ = ["Cell", "Column", "Style", "Table", "align_cells", "draw_bar", "join_cells"]
-
 # What a renderer may show as a colour, weight or symbol; plain text ignores it.
 Style = Literal[
     "", "title", "name", "dim", "good", "bad", "warning", "best", "close", "bar s", "bar q"

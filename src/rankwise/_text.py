@@ -10,20 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "display_width",
-    "format_count",
-    "format_percent",
-    "join_lines",
-    "list_globs",
-    "quote",
-    "sanitize",
-    "shorten",
-    "shorten_all",
-    "suggest_names",
-    "wrap",
-]
-
 # Control (C0, DEL, C1), format (bidirectional overrides, zero-width), lone surrogates, and the
 # line and paragraph separators: what can move the cursor, reorder a line or break one.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})

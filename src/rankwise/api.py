@@ -23,8 +23,6 @@ from rankwise.probes.reparametrized import combine_parts, mark_ties, split_stack
 from rankwise.probes.results import Probe
 from rankwise.probes.tensor import Status, Weight, Weights, describe_module, describe_tensor
 
-__all__ = ["Target", "probe"]
-
 Target = nn.Module | Mapping[str, object] | str | os.PathLike[str]
 
 

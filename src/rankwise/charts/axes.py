@@ -9,21 +9,6 @@ import altair as alt
 
 from rankwise.errors import ArgumentError
 
-__all__ = [
-    "METRICS",
-    "choose_scale",
-    "choose_time_unit",
-    "get_metric_title",
-    "get_score_format",
-    "get_score_name",
-    "list_layers",
-    "make_epoch_axis",
-    "make_epoch_columns",
-    "make_score_axis",
-    "make_tooltip",
-    "make_value_axis",
-]
-
 # Each metric's name on an axis, and its number format.
 METRICS: Mapping[str, tuple[str, str]] = {
     "quality": ("quality q", ".3f"),

@@ -31,15 +31,6 @@ from rankwise.charts.style import (
     start_chart,
 )
 
-__all__ = [
-    "EpochLayerRow",
-    "LayerValues",
-    "draw_heat_map",
-    "draw_rates",
-    "draw_trajectories",
-    "make_layer_rows",
-]
-
 MANY = 1500  # more rows than this are drawn with less for each: no points, no text of its own
 # A screen reader would announce each of thousands of marks; the chart's description is enough.
 SILENT: dict[str, Any] = {"aria": False}
@@ -62,7 +53,7 @@ class EpochLayerRow(TypedDict):
     rate: float | None
 
 
-class LayerRecord(Protocol):
+class _LayerRecord(Protocol):
     """What is read of a layer's record."""
 
     @property
@@ -93,7 +84,7 @@ class LayerValues(NamedTuple):
     rate: float | None = None
 
 
-def make_layer_rows(records: Iterable[LayerRecord]) -> list[EpochLayerRow]:
+def make_layer_rows(records: Iterable[_LayerRecord]) -> list[EpochLayerRow]:
     """Return a row for every layer of every epoch; records come in network order.
 
     Example:

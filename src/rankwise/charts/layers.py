@@ -20,18 +20,6 @@ from rankwise.charts.style import (
 )
 from rankwise.errors import ArgumentError
 
-__all__ = [
-    "CROWDED",
-    "EMPTY",
-    "LAYER_METRICS",
-    "RANK_ONE",
-    "STRUCTURED",
-    "LayerRow",
-    "draw_all_metrics",
-    "draw_diff",
-    "draw_layers",
-]
-
 LAYER_METRICS = ("quality", "stable_rank", "condition", "rank_fraction", "noise_fraction")
 LOWER_IS_BETTER = {"condition", "noise_fraction"}
 

@@ -25,21 +25,6 @@ from rankwise.charts.style import (
 )
 from rankwise.errors import ArgumentError
 
-__all__ = [
-    "PARTS",
-    "QualityRow",
-    "ScoreRow",
-    "TimeRow",
-    "choose_score_scale",
-    "draw_progress",
-    "draw_quality",
-    "draw_runs",
-    "draw_time",
-    "make_quality_rows",
-    "make_score_rows",
-    "make_time_rows",
-]
-
 PARTS = ("data", "step", "probe", "eval", "save")  # where an epoch's seconds go
 SETS = ("train", "test")
 SET_COLOURS = {"train": CATEGORIES[1], "test": CATEGORIES[0]}
@@ -48,14 +33,14 @@ TITLES = {**SCORES, "generator_loss": "generator's loss"}
 HUGE = 100  # losses that differ by more than this factor are drawn on a log scale
 
 
-class SecondsRecord(Protocol):
+class _SecondsRecord(Protocol):
     """What is read of an epoch's seconds, beside each of `PARTS`."""
 
     @property
     def trained(self) -> float: ...
 
 
-class EpochRecord(Protocol):
+class _EpochRecord(Protocol):
     """What is read of an epoch's record."""
 
     @property
@@ -67,7 +52,7 @@ class EpochRecord(Protocol):
     @property
     def quality(self) -> float | None: ...
     @property
-    def seconds(self) -> SecondsRecord: ...
+    def seconds(self) -> _SecondsRecord: ...
 
 
 class ScoreRow(TypedDict):
@@ -96,7 +81,7 @@ class TimeRow(TypedDict):
     seconds: float
 
 
-def make_score_rows(records: Iterable[EpochRecord]) -> list[ScoreRow]:
+def make_score_rows(records: Iterable[_EpochRecord]) -> list[ScoreRow]:
     """Return a row for every score of every epoch, on the training and on the test set."""
     return [
         {
@@ -113,7 +98,7 @@ def make_score_rows(records: Iterable[EpochRecord]) -> list[ScoreRow]:
     ]
 
 
-def make_quality_rows(records: Iterable[EpochRecord]) -> list[QualityRow]:
+def make_quality_rows(records: Iterable[_EpochRecord]) -> list[QualityRow]:
     """Return a row for Q after every epoch that has one."""
     return [
         {"epoch": record.epoch, "seconds": record.seconds.trained, "quality": record.quality}
@@ -122,7 +107,7 @@ def make_quality_rows(records: Iterable[EpochRecord]) -> list[QualityRow]:
     ]
 
 
-def make_time_rows(records: Iterable[EpochRecord]) -> list[TimeRow]:
+def make_time_rows(records: Iterable[_EpochRecord]) -> list[TimeRow]:
     """Return a row for every part of every epoch's time."""
     return [
         {"epoch": record.epoch, "part": part, "seconds": getattr(record.seconds, part)}

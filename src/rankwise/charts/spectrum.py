@@ -15,8 +15,6 @@ import numpy as np
 from rankwise.charts.style import CATEGORIES, INK, WIDTH, Chart, Rows, finish_chart, start_chart
 from rankwise.errors import ArgumentError
 
-__all__ = ["Spectrum", "draw_spectra", "draw_spectrum", "list_sides", "make_spectrum_rows"]
-
 MOST_ROWS = 20_000  # of all layers together, so that a page stays small
 FEWEST = 8  # of one unfolding
 

@@ -31,17 +31,6 @@ from rankwise.charts.style import (
     start_chart,
 )
 
-__all__ = [
-    "OPTIONS",
-    "TIME_PARTS",
-    "draw_by_quality",
-    "draw_epoch_times",
-    "draw_networks",
-    "draw_score_by_option",
-    "draw_score_curves",
-    "draw_score_map",
-]
-
 # What options are called on an axis, and whether their values are compared by ratio.
 OPTIONS = {
     "lr": ("learning rate", True),

@@ -16,30 +16,6 @@ from typing import Any, Final, TypeVar, cast
 
 import altair as alt
 
-__all__ = [
-    "CATEGORIES",
-    "DEEP",
-    "INK",
-    "IS_SELECTED",
-    "IS_SELECTED_OR_NONE",
-    "NAMED",
-    "NEAR",
-    "SEQUENTIAL",
-    "UNNAMED",
-    "WIDTH",
-    "Chart",
-    "Rows",
-    "encode_colour",
-    "encode_dash",
-    "encode_shape",
-    "finish_chart",
-    "get_dataset",
-    "number_series",
-    "select_in_legend",
-    "split_series",
-    "start_chart",
-]
-
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart | alt.HConcatChart
 Rows = Iterable[Mapping[str, Any]]
 AnyChart = TypeVar("AnyChart", bound=Chart)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-__all__ = ["Format", "detect_format"]
-
 
 class Format(Enum):
     """The formats that can be read."""

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["BoundedHandle", "release_memory"]
-
 T = TypeVar("T")
 
 _BUDGET = 32 * 2**20

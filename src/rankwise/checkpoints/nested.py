@@ -24,8 +24,6 @@ from rankwise._text import format_count, quote
 from rankwise.checkpoints.safety import list_some
 from rankwise.errors import CheckpointError
 
-__all__ = ["Selection", "number_duplicates", "select_weights"]
-
 _ALL_PARTS = "."
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._-])optims?([._-]|\d|$)|^opt(_state)?$", re.IGNORECASE)
 _AVERAGE = re.compile(r"(^|[._-])(ema|swa|averaged?|shadow|teacher)([._-]|$)", re.IGNORECASE)

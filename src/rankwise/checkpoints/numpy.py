@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["read_npy", "read_npz"]
-
 _SUFFIX = ".npy"
 _MAX_HEADER = 2**16
 _BOMB_RATIO = 100

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["read_onnx"]
-
 _KIND = "an ONNX model"
 _MAX_SIZE = 2**31  # the limit of protocol buffers
 _DTYPES = {

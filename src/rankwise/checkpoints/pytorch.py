@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from pathlib import Path
 
-__all__ = ["read_torch_legacy", "read_torch_zip"]
-
 _KIND = "a PyTorch file"
 # Opening the file again means unpickling it again, a quarter of a second for a thousand tensors.
 _BUDGET = 256 * 2**20

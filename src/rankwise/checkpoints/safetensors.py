@@ -26,8 +26,6 @@ from rankwise.probes.tensor import Status, Weight, Weights
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["read_safetensors"]
-
 _KIND = "a safetensors file"
 _MAX_HEADER = 100_000_000  # the format's own limit
 _DTYPES = {

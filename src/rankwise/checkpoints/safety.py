@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = [
-    "build_unreadable",
-    "convert_errors",
-    "format_path",
-    "get_file_size",
-    "is_folder",
-    "list_some",
-    "parse_json_object",
-    "read_zip_directory",
-    "safe_join",
-]
-
 _MAX_REASON = 200
 _MAX_LISTED = 8
 _LOCAL_HEADER = 30  # bytes before the data of a zip entry, at least

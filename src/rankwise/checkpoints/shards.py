@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["find_weight_file", "read_index"]
-
 _PREFERRED = (
     "model.safetensors.index.json",
     "model.safetensors",

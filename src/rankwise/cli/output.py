@@ -27,23 +27,6 @@ if TYPE_CHECKING:
 
     from rankwise._table import Cell
 
-__all__ = [
-    "BELOW_THRESHOLD",
-    "FAILED",
-    "INTERRUPTED",
-    "STDOUT",
-    "CommandGroup",
-    "check_outputs",
-    "get_table_width",
-    "make_console",
-    "print_error",
-    "print_lines",
-    "print_text",
-    "print_warnings",
-    "run_command",
-    "write_output",
-]
-
 FAILED = 1
 BELOW_THRESHOLD = 2
 INTERRUPTED = 130

@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.results import Probe
 
-__all__ = [
-    "DIFF_EXAMPLES",
-    "EXPLAIN_EXAMPLES",
-    "PROBE_EXAMPLES",
-    "Exclude",
-    "Exponent",
-    "Include",
-    "Key",
-    "ProbeOptions",
-    "diff",
-    "explain",
-    "load_probe",
-    "probe",
-]
-
 PROBE_EXAMPLES = """\b
 Examples:
   rankwise probe resnet18.pth

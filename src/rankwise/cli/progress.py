@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     import rankwise
 
-__all__ = ["ProgressBar", "show_probing"]
-
 _SHOW_AFTER = 0.7  # seconds of probing before the bar appears
 _LABEL_WIDTH = 14
 _FIXED_WIDTH = 44  # of all columns but the note

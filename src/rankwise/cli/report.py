@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rankwise.probes.results import Probe
     from rankwise.reports.watch.server import WatchServer
 
-__all__ = ["REPORT_EXAMPLES", "WATCH_EXAMPLES", "report", "watch"]
-
 REPORT_EXAMPLES = """\b
 Examples:
   rankwise report model.safetensors

@@ -16,8 +16,6 @@ from rankwise.cli.output import make_console, print_text, print_warnings
 from rankwise.errors import ArgumentError
 from rankwise.lab.config import Config, from_mapping, read_toml
 
-__all__ = ["TRAIN_EXAMPLES", "train_command"]
-
 TRAIN_EXAMPLES = """\b
 Examples:
   rankwise train --network resnet8 --epochs 10 --beta 0.8
@@ -42,7 +40,7 @@ def train_command() -> Callable[..., None]:
             return
         _train(config, trials, {k: v for k, v in options.items() if v is not None})
 
-    train.__doc__ = "Train a network with any optimizer, and probe every layer after each epoch."
+    train.__doc__ = "Train a network and probe every layer after each epoch."
     train.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
     return train
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rankwise.lab.records import EpochRecord, Run
     from rankwise.lab.training_state import TrainingState
 
-__all__ = ["TrainingProgress", "format_epoch"]
-
 # How the test scores are shown.
 _FORMATS = {"accuracy": "acc {:.1%}", "perplexity": "ppl {:.1f}", "frechet": "FD {:.1f}"}
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rankwise.lab.records import Run
     from rankwise.lab.training_state import TrainingState
 
-__all__ = ["LOGGERS", "Callback", "Loggers"]
-
 
 class Callback:
     """Called as a run proceeds, by the first process only; override the methods you need."""

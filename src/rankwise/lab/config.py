@@ -19,8 +19,6 @@ import rankwise
 from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 
-__all__ = ["Config", "from_mapping", "read_toml"]
-
 _HUGE = 1 << 1000  # integers below it can be floats as well
 _ALWAYS_HASHED = ("network", "data", "optimizer")
 

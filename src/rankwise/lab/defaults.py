@@ -19,19 +19,6 @@ from rankwise.lab.config import Config
 from rankwise.lab.devices import PRECISIONS
 from rankwise.lab.schedules import SCHEDULES, parse_budget
 
-__all__ = [
-    "EXTERNAL_NETWORKS",
-    "NETWORKS",
-    "RANKED",
-    "Defaults",
-    "Kind",
-    "check_network",
-    "get_defaults",
-    "kind_of",
-    "omit_derived",
-    "resolve",
-]
-
 Kind = Literal["image", "language", "gpt", "gan"]
 
 # Names alone, so that reading options imports no network; a test compares them with the builders.

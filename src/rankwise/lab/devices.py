@@ -23,19 +23,6 @@ from rankwise.lab.config import Config
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = [
-    "PRECISIONS",
-    "average_over_processes",
-    "broadcast_buffers",
-    "count_cores",
-    "explain_machine_errors",
-    "keep_memory",
-    "launch_fabric",
-    "max_over_processes",
-    "set_threads",
-    "synchronize",
-]
-
 # Fabric's own 64 bits end at a network's output, which it rounds to 32: the network is made wide
 # before Fabric sees it, and Fabric leaves it alone.
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "64": "32-true"}

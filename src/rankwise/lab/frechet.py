@@ -21,8 +21,6 @@ from rankwise.lab.data.dataset import MemorySplit
 from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.lab.reproducibility import derive_seed, make_generator
 
-__all__ = ["Features", "compute_distance", "load_inception_features", "train_features"]
-
 _BATCH = 128
 _CHUNK = 500  # images whose features are taken at once
 _INCEPTION_SIZE = 299

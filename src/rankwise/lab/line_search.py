@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 
 from rankwise.errors import ConfigError
 
-__all__ = ["SLS", "search_step"]
-
 _C = 0.1  # how much of the decrease that the gradient promises a step must keep
 _SHRINK = 0.9  # β_b: what a refused step is multiplied by
 _GROWTH = 2.0  # γ: how much longer the steps may get in an epoch

@@ -25,8 +25,6 @@ from rankwise.errors import ConfigError
 from rankwise.lab.defaults import RANKED
 from rankwise.lab.line_search import SLS
 
-__all__ = ["OPTIMIZERS", "EpochOptimizer", "build_optimizer"]
-
 _REFERENCE = 0.03  # the first rate of the paper's rule
 _BETA2 = 0.999
 # Attributes that decide on steps and that an optimizer leaves out of its state_dict: AdaBound's

@@ -34,29 +34,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = [
-    "SCHEMA",
-    "BudgetRecord",
-    "ConfigRecord",
-    "EpochRecord",
-    "EpochSeconds",
-    "Hardware",
-    "LayerColumns",
-    "LayerRecord",
-    "LayersRecord",
-    "Outcome",
-    "Run",
-    "Session",
-    "decode_config",
-    "decode_record",
-    "encode_config",
-    "is_run",
-    "load_run",
-    "load_runs",
-    "read_lines",
-    "read_record",
-]
-
 SCHEMA = 2  # version 1 had no number, and options that are gone; studies/migrate_records.py
 
 Count = Annotated[int, Meta(ge=1, le=2**53)]

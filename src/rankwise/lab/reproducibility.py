@@ -22,8 +22,6 @@ import torch
 import rankwise
 from rankwise.lab.records import Hardware, Session
 
-__all__ = ["derive_seed", "describe_session", "make_generator"]
-
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "pytorch-optimizer", "scikit-learn")
 
 

@@ -46,16 +46,6 @@ from rankwise.lab.records import (
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = [
-    "RunFolder",
-    "RunLockedError",
-    "explain_write_errors",
-    "load_state",
-    "lock_run",
-    "remove_states_after",
-    "save_state",
-]
-
 _STATES_KEPT = 2  # the newest and the one before
 _STATE_ENTRIES = {"epoch", "batch", "parts"}
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -15,8 +15,6 @@ from torch.optim import Optimizer
 
 from rankwise.errors import ConfigError
 
-__all__ = ["SCHEDULES", "Budget", "TimeBudget", "apply_factor", "compute_factor", "parse_budget"]
-
 SCHEDULES = ("none", "step", "cosine", "one-cycle")
 # A factor is divided by later on, so it is never 0.
 _LEAST = 1e-8

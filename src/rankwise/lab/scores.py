@@ -19,18 +19,6 @@ import rankwise
 if TYPE_CHECKING:
     from rankwise.lab.records import EpochRecord
 
-__all__ = [
-    "SCORES",
-    "compute_auc",
-    "compute_label_accuracy",
-    "compute_perplexity",
-    "count_top_k",
-    "find_main_score",
-    "format_mean",
-    "format_score",
-    "is_falling",
-]
-
 SCORES = ("accuracy", "perplexity", "frechet")  # that runs are judged by: the first they have
 _FALLING = ("perplexity", "frechet", "loss")
 _SHARES = ("accuracy", "top5")  # written in percent

@@ -49,8 +49,6 @@ from rankwise.lab.training_state import TrainingState, measure_layers
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["StoppedError", "train", "train_trials"]
-
 _CHECK_EVERY = 50  # batches between checks that the loss is finite
 # A budget in epochs of SGD is measured by so many epochs, or seconds if they take longer.
 _MEASURED_EPOCHS, _MEASURED_SECONDS = 3, 60.0

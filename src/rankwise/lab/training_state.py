@@ -33,8 +33,6 @@ from rankwise.lab.tasks.task import Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["TrainingState", "measure_layers"]
-
 _METRICS = ("stable_rank", "condition", "quality", "rank")
 
 _CLOCKS = ("data", "step", "probe", "eval", "save")

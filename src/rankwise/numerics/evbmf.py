@@ -23,8 +23,6 @@ from rankwise.numerics.spectrum import (
     compute_spectrum,
 )
 
-__all__ = ["LowRank", "estimate_rounding", "evbmf", "factorise", "low_rank"]
-
 
 @dataclass(frozen=True, slots=True)
 class LowRank:

@@ -29,8 +29,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FreeEnergy"]
-
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]

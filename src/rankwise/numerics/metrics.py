@@ -14,16 +14,6 @@ from rankwise.numerics.evbmf import LowRank
 from rankwise.numerics.spectrum import Spectrum, singular_values
 from rankwise.numerics.unfold import unfold
 
-__all__ = [
-    "condition",
-    "effective_rank",
-    "network_quality",
-    "noise_fraction",
-    "quality",
-    "stable_rank",
-    "theorem_rate_bound",
-]
-
 _ROUNDING = 1e-12
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from rankwise.errors import ArgumentError
 from rankwise.numerics.spectrum import Array
 
-__all__ = ["check_seed", "draw_gaussian_spectrum"]
-
 # The largest number of rows for which a spectrum is drawn. Larger ones equal their limit law to
 # some thousandths, and the eigenvalues would take longer than reading a saved probe should.
 _MAX_DRAWN_ROWS = 1024

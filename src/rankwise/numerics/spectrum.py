@@ -21,16 +21,6 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError, NotFiniteError
 
-__all__ = [
-    "Spectrum",
-    "Workspace",
-    "compute_gram_spectrum",
-    "compute_spectrum",
-    "convert_to_float64",
-    "count_block_entries",
-    "singular_values",
-]
-
 Array = npt.NDArray[np.float64]
 
 # The share of s_1 below which a threshold from the Gram matrix is not trusted: there the rounding

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 
-__all__ = ["Modes", "Unfolding", "check_modes", "infer_kind", "plan_unfoldings", "unfold"]
-
 Modes = Literal["both", "input", "output"]
 
 _RECURRENT = re.compile(r"(^|\.)weight_([ih]h|hr)(_l\d+(_reverse)?)?(\[\w+\])?$")

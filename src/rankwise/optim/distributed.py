@@ -17,16 +17,6 @@ from rankwise.optim.rates import Reading
 from rankwise.probes.measure import can_measure, estimate_cost
 from rankwise.probes.tensor import Weight, describe_tensor
 
-__all__ = [
-    "NamedTensors",
-    "all_gather_json",
-    "any_process",
-    "assign_layers",
-    "explain_errors",
-    "get_rank",
-    "get_world_size",
-]
-
 NamedTensors = Sequence[tuple[str, Tensor]]
 Announcements = Sequence[dict[str, Any]]  # by process; what it has of each layer, by name
 

@@ -21,8 +21,6 @@ from rankwise.probes.measure import can_measure, measure_weight, measure_weights
 from rankwise.probes.results import Probe
 from rankwise.probes.tensor import Status, Weight, describe_tensor
 
-__all__ = ["make_probe", "measure_layers", "measure_start"]
-
 Globs = Sequence[str] | None
 
 

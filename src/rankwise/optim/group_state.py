@@ -12,18 +12,6 @@ from torch import Tensor
 from rankwise.optim.param_groups import Group
 from rankwise.optim.rates import FLOOR, State
 
-__all__ = [
-    "add_state",
-    "external_factor",
-    "get_rate",
-    "has_gradient",
-    "is_moving",
-    "read_state",
-    "set_rate",
-    "warn_if_overwritten",
-    "write_state",
-]
-
 
 def add_state(group: Group) -> None:
     """Add the entries of a layer's state to a group.

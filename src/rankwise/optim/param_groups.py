@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from rankwise.errors import ArgumentError
 from rankwise.numerics.unfold import infer_kind
 
-__all__ = ["Group", "layer_groups", "list_layers", "select_weights", "split_group"]
-
 # The end of a name that torch.nn.utils.parametrize gives.
 _ORIGINAL = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")
 

@@ -10,21 +10,6 @@ from rankwise.errors import ArgumentError
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.tensor import Status
 
-__all__ = [
-    "FLOOR",
-    "POWER",
-    "RATE",
-    "ZETA",
-    "Reading",
-    "Rule",
-    "State",
-    "Variant",
-    "beta_for",
-    "check_rule",
-    "next_states",
-    "resolve_beta",
-]
-
 Variant = Literal["paper", "annealed"]
 _VARIANTS: tuple[Variant, ...] = get_args(Variant)
 

@@ -40,8 +40,6 @@ from rankwise.optim.rates import (
 from rankwise.optim.sgd_step import step_groups
 from rankwise.probes.results import Probe
 
-__all__ = ["RMSGD"]
-
 
 class RMSGD(Optimizer):
     """SGD with momentum that trains every layer at the rate at which it is learning.

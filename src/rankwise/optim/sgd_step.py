@@ -15,8 +15,6 @@ from torch.optim.optimizer import _default_to_fused_or_foreach, _device_dtype_ch
 
 from rankwise.optim.param_groups import Group
 
-__all__ = ["Hyperparameters", "Implementation", "Update", "apply_updates", "step_groups"]
-
 # The fused kernel takes 1 − η and subtracts it from 1 again; below this, float32 would lose digits.
 _LEAST_FUSED = 1e-8
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -31,8 +31,6 @@ from rankwise.optim.rates import (
 )
 from rankwise.probes.results import Probe
 
-__all__ = ["StableRankLR"]
-
 
 class StableRankLR(LRScheduler):
     """Gives every parameter group the rate at which its layer is learning.

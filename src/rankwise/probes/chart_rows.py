@@ -10,8 +10,6 @@ from rankwise.charts.spectrum import Spectrum
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.text import format_ranks, format_shape
 
-__all__ = ["make_rows", "make_spectra"]
-
 
 def make_rows(
     layers: Iterable[LayerMetrics], random: Iterable[LayerMetrics] = ()

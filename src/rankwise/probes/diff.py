@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from rankwise.charts.style import Chart
 
-__all__ = ["LayerChange", "ProbeDiff", "align_names", "compare_layers", "make_frame"]
-
 _METRICS = ("rank", "stable_rank", "condition", "quality")
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rankwise.probes.diff import LayerChange, ProbeDiff
     from rankwise.probes.layer_metrics import LayerMetrics
 
-__all__ = ["CHANGE_SORT_KEYS", "align_changes", "format_changes", "make_change_cell"]
-
 _MAX_SENTENCES = 10  # of one kind
 
 CHANGE_SORT_KEYS: Mapping[str, Callable[[LayerChange], float | str | None]] = {

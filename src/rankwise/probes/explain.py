@@ -12,8 +12,6 @@ from rankwise.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["EXPLANATIONS", "Explanation", "explain"]
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

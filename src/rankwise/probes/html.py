@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rankwise.probes.diff import ProbeDiff
     from rankwise.probes.layer_metrics import LayerMetrics
 
-__all__ = ["format_diff_html", "format_probe_html"]
-
 # Colours are half transparent and text inherits its own, so that either page colour shows through.
 _STYLE = """<style>
 .rankwise{font-size:13px;line-height:1.45;text-align:left}

@@ -8,8 +8,6 @@ from typing import Any
 
 from rankwise.probes.tensor import Status
 
-__all__ = ["LayerMetrics", "LayerSpectrum", "ModeMetrics"]
-
 
 @dataclass(frozen=True, slots=True)
 class LayerSpectrum:

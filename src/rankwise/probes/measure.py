@@ -31,15 +31,6 @@ from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetri
 from rankwise.probes.tensor import Status, Weight
 from rankwise.probes.workers import Task, run_tasks
 
-__all__ = [
-    "Progress",
-    "can_measure",
-    "estimate_cost",
-    "measure_random_layers",
-    "measure_weight",
-    "measure_weights",
-]
-
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
 _RANK_ONE_PARTLY = "rank 1 in one unfolding, which raises q by definition, not by learning"
 _ZERO = "all zeros"

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from rankwise.probes.tensor import Status, Weight
 
-__all__ = ["combine_parts", "mark_ties", "split_stacks", "strip_wrappers"]
-
 Parts = tuple[Weight, ...]
 ByName = Mapping[str, Weight]
 

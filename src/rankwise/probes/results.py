@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from rankwise.charts.style import Chart
 
-__all__ = ["Probe", "is_saved_probe"]
-
 _FORMAT = "rankwise-probe"
 _VERSION = 1
 # Rows whose numbers another row counts already.

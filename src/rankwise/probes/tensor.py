@@ -13,8 +13,6 @@ from torch.nn.modules.conv import _ConvNd as _Convolution
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-__all__ = ["Status", "Weight", "Weights", "describe_module", "describe_tensor"]
-
 
 class Status(str, Enum):
     """Whether a tensor was probed, or why not.

@@ -15,24 +15,6 @@ if TYPE_CHECKING:
 
     from rankwise.probes.layer_metrics import LayerMetrics
 
-__all__ = [
-    "LAYER_SORT_KEYS",
-    "MAX_QUALITY",
-    "align_layers",
-    "check_sort",
-    "clean_reason",
-    "count_hidden",
-    "find_bar_scale",
-    "format_layers",
-    "format_metric",
-    "format_ranks",
-    "format_shape",
-    "format_skipped",
-    "format_summary",
-    "list_names",
-    "sort_rows",
-]
-
 Item = TypeVar("Item")
 Line = tuple[Cell, ...]
 

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 import torch
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["MEMORY_BUDGET", "Task", "run_tasks"]
-
 Result = TypeVar("Result")
 
 # Bytes that tasks side by side may take together; a task that needs more than half runs alone.

@@ -39,15 +39,6 @@ from rankwise.reports.page import (
 if TYPE_CHECKING:
     from rankwise.probes.results import Probe
 
-__all__ = [
-    "Q_CAVEAT",
-    "compute_mean",
-    "describe_metric",
-    "list_caveats",
-    "make_checkpoint_page",
-    "make_layer_cell",
-]
-
 MOST_SKIPPED = 500  # rows in the table of what was not probed
 Q_CAVEAT = (
     "Q compares one network over time or under other settings; it does not rank different "

@@ -30,8 +30,6 @@ from rankwise.study.zoo.verdict import (
     format_p,
 )
 
-__all__ = ["make_correlation_page"]
-
 _CHARTED = ("quality", PROPOSED)
 _FEWEST = 3  # points that a scatter is drawn of
 _LONG = 12

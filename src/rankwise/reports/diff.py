@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.results import Probe
 
-__all__ = ["make_diff_page", "make_evolution_page"]
-
 VISIBLE = 5e-4  # the least change that three digits show
 CHARTED = ("stable_rank", "condition", "quality")
 ARROWS = (

@@ -29,16 +29,6 @@ try:
 except ImportError as error:
     raise MissingExtraError(error.name or "jinja2", "report", "Writing a report") from error
 
-__all__ = [
-    "SERVED_POLICY",
-    "encode_page",
-    "pack_rows",
-    "read_asset",
-    "render_page",
-    "render_served_page",
-    "render_table_rows",
-]
-
 _FOLDER = Path(__file__).with_name("assets")
 _MEDIA_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "vega.js": "text/javascript"}
 _POLICY = (

@@ -11,23 +11,6 @@ from rankwise._table import Column, Style
 from rankwise.charts.style import Chart
 from rankwise.lab.scores import format_score
 
-__all__ = [
-    "NO_VALUE",
-    "Cell",
-    "ChartPanel",
-    "Fact",
-    "Link",
-    "Page",
-    "Section",
-    "Table",
-    "Text",
-    "Update",
-    "capitalize",
-    "format_number_cell",
-    "format_score_cell",
-    "make_columns",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:

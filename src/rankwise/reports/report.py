@@ -22,8 +22,6 @@ from rankwise.reports.page import Page, Section, Text
 from rankwise.reports.run import make_run_page
 from rankwise.reports.study import make_study_page
 
-__all__ = ["Loader", "build_page", "write_images", "write_report"]
-
 Loader = Callable[[Path, bool], Probe]  # a path, and whether spectra are wanted
 
 

@@ -45,8 +45,6 @@ from rankwise.reports.page import (
 )
 from rankwise.reports.run_summary import list_run_facts, summarize_run
 
-__all__ = ["make_run_page", "make_run_update"]
-
 MOST = 40_000  # rows of layers that are drawn
 LAYERS = "layers"  # the table's name, by which an open page updates it
 # The scores of a run that are drawn: title, and how to read it.

@@ -14,8 +14,6 @@ from rankwise.lab.records import Run
 from rankwise.lab.scores import find_main_score, format_score, is_falling
 from rankwise.reports.page import Fact, capitalize
 
-__all__ = ["format_time", "list_run_facts", "summarize_run"]
-
 VISIBLE = 5e-4  # the least change that three digits show
 NAMED = 3  # layers named in a sentence
 STILL_HIGH = 0.5  # of the rate that a run began with

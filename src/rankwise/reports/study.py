@@ -29,8 +29,6 @@ from rankwise.study.results import StudyResults
 from rankwise.study.summary import describe_results
 from rankwise.study.table import Entry, StudyTable, Task, Trials, build_table, is_close
 
-__all__ = ["make_study_page"]
-
 _MOST_TASKS = 4
 _MOST_CORRELATIONS = 3
 _FEW = 5  # trials

@@ -29,8 +29,6 @@ from rankwise.reports.study_rows import (
 from rankwise.study.stats import Correlation, correlate
 from rankwise.study.table import Trials
 
-__all__ = ["StudyCharts", "draw_study_charts"]
-
 _MOST_BARS = 20
 _MOST_MAPS = 4
 _FEWEST = 3  # points that a scatter is drawn of

@@ -18,17 +18,6 @@ from rankwise.charts.study import OPTIONS, TIME_PARTS
 from rankwise.lab.records import Run
 from rankwise.study.table import Trials, differing_options, format_options
 
-__all__ = [
-    "Grid",
-    "Sweep",
-    "find_grids",
-    "find_sweep",
-    "make_curve_rows",
-    "make_epoch_time_rows",
-    "make_quality_rows",
-    "make_timed_curve_rows",
-]
-
 Row = dict[str, Any]
 
 _MOST, _FEWEST = 120, 20  # points of a line: more are not seen, fewer would have corners

@@ -29,8 +29,6 @@ from rankwise.lab.records import (
 )
 from rankwise.lab.run_folder import RunFolder, explain_write_errors
 
-__all__ = ["pack", "unpack"]
-
 _EPOCH = ("epoch", "train", "test", "quality", "rates")
 _SESSION = ("started", "commit", "versions", "hardware", "processes")
 _DIGITS, _TIME_DIGITS = 7, 4

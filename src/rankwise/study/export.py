@@ -15,8 +15,6 @@ from rankwise._text import join_lines
 from rankwise.study.results import StudyResults
 from rankwise.study.summary import build_tables, describe_marks, describe_results
 
-__all__ = ["escape_formula", "to_csv", "to_json", "to_latex", "to_markdown"]
-
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$&])")
 _MARKDOWN_LIST = re.compile(r"^(\d*)([-+.)])(?= )")  # would start a list at the start of a line
 

@@ -29,8 +29,6 @@ from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
 from rankwise.lab.defaults import check_network, kind_of, resolve
 
-__all__ = ["GridPoint", "Study", "read_study"]
-
 _KEYS = ("title", "about", "trials", "options", "tuning")  # every other key is an axis
 _SELF_EXPLANATORY = ("network", "data", "optimizer", "schedule")  # values need no option's name
 _NOT_TUNABLE = {"seed", "validate", *(f.name for f in fields(Config) if f.metadata["where"])}

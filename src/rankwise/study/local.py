@@ -36,11 +36,9 @@ from rankwise.lab.run_folder import RunLockedError
 from rankwise.lab.training import StoppedError, train
 from rankwise.study.runner import RunEnded, RunEvent, RunFailed, RunStarted
 
-__all__ = ["LocalRunner"]
-
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
-_IDLE_TIMEOUT = 10  # seconds for an idle worker to end
+_IDLE_TIMEOUT = 60  # seconds for an idle worker to end, also on a busy machine
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")  # Windows has none
 
 

@@ -15,15 +15,6 @@ from rankwise.lab.run_folder import RunFolder
 from rankwise.lab.scores import find_main_score, is_falling
 from rankwise.study.grid import GridPoint, Study
 
-__all__ = [
-    "PointProgress",
-    "StudyProgress",
-    "StudyState",
-    "pick_best",
-    "read_point_progress",
-    "read_progress",
-]
-
 # What decides how long an epoch takes; the optimizer matters less.
 _SIZES = ("network", "data", "width", "image_size", "train_size", "batch_size")
 

@@ -30,8 +30,6 @@ from rankwise.lab.run_folder import RunLockedError
 from rankwise.lab.training import StoppedError, train
 from rankwise.study.runner import RunEnded, RunEvent, RunFailed, RunStarted
 
-__all__ = ["RayRunner"]
-
 _SPARE_TASKS = 2  # beyond the cluster's cores: a free core need not wait, and a cluster may grow
 _LOCK_TIMEOUT = 20  # seconds for the data readers of a killed worker to end; torch checks each 5
 _CONNECT_TIMEOUT = 10  # seconds for a cluster to answer at all

@@ -25,15 +25,6 @@ from rankwise.study.table import (
     setting_name,
 )
 
-__all__ = [
-    "Candidate",
-    "SettingComparison",
-    "StudyResults",
-    "Tuning",
-    "collect_results",
-    "select_runs",
-]
-
 _PRECISIONS = {"32": "float32", "64": "float64", "bf16": "bfloat16 mixed"}
 
 

@@ -16,16 +16,6 @@ from rankwise.lab.training import StoppedError
 from rankwise.study.grid import Study
 from rankwise.study.progress import StudyProgress, StudyState
 
-__all__ = [
-    "RunEnded",
-    "RunEvent",
-    "RunFailed",
-    "RunStarted",
-    "Runner",
-    "StudyOutcome",
-    "run_study",
-]
-
 
 class RunStarted(NamedTuple):
     """A worker has started or continued a run."""

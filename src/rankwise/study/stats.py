@@ -10,17 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = [
-    "CONFIDENCE",
-    "SIGNIFICANCE",
-    "Correlation",
-    "PairedTest",
-    "adjust_holm",
-    "correlate",
-    "paired_test",
-    "permutation_test",
-]
-
 Array = NDArray[np.float64]
 
 SIGNIFICANCE = 0.05

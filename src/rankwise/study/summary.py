@@ -13,15 +13,6 @@ from rankwise.study.results import Candidate, SettingComparison, StudyResults, T
 from rankwise.study.stats import SIGNIFICANCE, PairedTest
 from rankwise.study.table import Entry, StudyTable, Task, Trials, format_options
 
-__all__ = [
-    "build_tables",
-    "describe_comparison",
-    "describe_marks",
-    "describe_results",
-    "format_layers",
-    "format_trials",
-]
-
 _SCORE_NAMES = {"frechet": "Fréchet distance"}
 _SMALL_P = 0.001  # the digits of a smaller p say nothing
 _MAX_WIDTH = 80

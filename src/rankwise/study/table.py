@@ -19,22 +19,6 @@ from rankwise.lab.defaults import omit_derived
 from rankwise.lab.records import Run
 from rankwise.lab.scores import find_main_score, is_falling
 
-__all__ = [
-    "TASK_OPTIONS",
-    "Entry",
-    "Labels",
-    "StudyTable",
-    "Task",
-    "Trials",
-    "build_table",
-    "differing_options",
-    "format_option",
-    "format_options",
-    "group_trials",
-    "is_close",
-    "setting_name",
-]
-
 # Options of the task; all others but the seed belong to the setting.
 TASK_OPTIONS = (
     *("network", "data", "width", "image_size", "augment", "cutout", "train_size", "batch_size"),

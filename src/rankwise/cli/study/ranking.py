@@ -32,8 +32,6 @@ from rankwise.study.zoo.ranking import Family, Ranking, ScoreCorrelation, rank_n
 from rankwise.study.zoo.scores import BASELINES, PROPOSED, SCORES
 from rankwise.study.zoo.verdict import describe_layers, describe_ranking, format_p
 
-__all__ = ["rank_index"]
-
 _MAX_RESAMPLES = 10_000  # all are held in memory at once
 _SHOWN = (*(score.name for score in BASELINES), PROPOSED)
 _MAX_LAYERS = 5

@@ -24,8 +24,6 @@ from rankwise.study.grid import read_study
 from rankwise.study.results import StudyResults, collect_results
 from rankwise.study.summary import build_tables, describe_marks, describe_results
 
-__all__ = ["export_results", "import_records", "print_table", "read_runs"]
-
 _RECORDS = "records.jsonl"
 _WRITERS = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv, "json": to_json}
 _STYLES = {"best": "bold green", "close": "yellow", "bad": "red"}

@@ -37,16 +37,6 @@ from rankwise.study.runner import (
 )
 from rankwise.study.table import format_options
 
-__all__ = [
-    "EventPrinter",
-    "format_event",
-    "format_progress",
-    "format_time",
-    "list_runs",
-    "print_status",
-    "train_study",
-]
-
 
 def list_runs(study: Study) -> None:
     """Print the runs that are left, one per line, and how many more follow from tuning."""

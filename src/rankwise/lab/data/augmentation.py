@@ -16,16 +16,6 @@ from torch.nn.functional import grid_sample, pad
 
 from rankwise.lab.data.dataset import ImageDataset
 
-__all__ = [
-    "Augmentation",
-    "AugmentationDraws",
-    "augment",
-    "choose_augmentation",
-    "draw_augmentation",
-    "draw_boxes",
-    "normalise",
-]
-
 _LARGE_SIZE = 96  # from this size on, crops are of random size
 _TRIES = 10
 

@@ -33,8 +33,6 @@ from rankwise.lab.data.dataset import (
 )
 from rankwise.lab.reproducibility import make_generator
 
-__all__ = ["count_batches", "iter_test_batches", "iter_train_batches", "move_to_device"]
-
 
 def count_batches(images: int, batch_size: int) -> int:
     """Count the batches of an epoch: a last short one is dropped, unless it is the only one.

@@ -25,8 +25,6 @@ from rankwise.lab.data.files import (
 )
 from rankwise.lab.data.hugging_face import read_parquet_images
 
-__all__ = ["load_cifar10", "load_cifar100"]
-
 _HOME_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32

@@ -15,22 +15,6 @@ from torch.nn.functional import interpolate
 
 from rankwise.errors import ConfigError, DataError
 
-__all__ = [
-    "Batch",
-    "FileSplit",
-    "ImageDataset",
-    "MemorySplit",
-    "Split",
-    "TextDataset",
-    "crop_to_size",
-    "make_dataset",
-    "measure_channels",
-    "resize_dataset",
-    "resize_image",
-    "split_indices",
-    "take_subset",
-]
-
 _CHUNK = 1024  # images that are converted at once
 _TEST_INTERVAL = 5
 

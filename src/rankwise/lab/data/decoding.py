@@ -21,19 +21,6 @@ from rankwise.lab.data.dataset import FileSplit, ImageDataset, MemorySplit, make
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "DEFAULT_SIZE",
-    "MEMORY_LIMIT",
-    "EncodedImage",
-    "EncodedImages",
-    "FileList",
-    "ImageReader",
-    "LabelledImages",
-    "decode_image",
-    "load_image_files",
-    "load_images",
-]
-
 MEMORY_LIMIT = 2 * 2**30  # bytes; larger decoded datasets are streamed
 DEFAULT_SIZE = 224  # pixels a side, if images differ in size and no size was given
 MAX_PIXELS = 2**27  # 134 million: a larger image is taken for a decompression bomb

@@ -10,16 +10,6 @@ from pathlib import Path
 
 from rankwise.errors import DataError
 
-__all__ = [
-    "SYSTEM_FOLDER",
-    "LimitedFile",
-    "damaged_error",
-    "find_file",
-    "list_folders",
-    "missing_error",
-    "require_file",
-]
-
 # Debian packages such as dataset-fashion-mnist install datasets here.
 SYSTEM_FOLDER = Path("/usr/share/datasets")
 

@@ -21,8 +21,6 @@ from rankwise.lab.data.decoding import EncodedImage, LabelledImages, load_image_
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-__all__ = ["load_hugging_face", "read_parquet_images"]
-
 TEST_SPLITS = ("test", "validation", "valid", "val")
 LABELS = ("fine_label", "label", "labels")  # in this order; coarse labels only if nothing else
 _ROWS = 1024  # of a parquet file that are read at once

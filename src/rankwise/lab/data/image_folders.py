@@ -17,8 +17,6 @@ from rankwise.lab.data.dataset import FileSplit, ImageDataset, split_indices
 from rankwise.lab.data.decoding import FileList, ImageReader, LabelledImages, load_image_files
 from rankwise.lab.data.files import list_folders, require_file
 
-__all__ = ["load_folder", "load_imagenet", "load_tiny_imagenet"]
-
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 

@@ -20,8 +20,6 @@ from rankwise.lab.data import files
 from rankwise.lab.data.dataset import ImageDataset, MemorySplit, make_dataset, split_indices
 from rankwise.lab.data.files import LimitedFile, find_file, list_folders, require_file
 
-__all__ = ["load_digits", "load_fashion_mnist", "load_mnist"]
-
 _SIDE = 28
 _MAX_IMAGES = 700_000  # ten times the size of the datasets
 _STEMS = {"train": "train", "test": "t10k"}

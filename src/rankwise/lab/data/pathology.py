@@ -19,8 +19,6 @@ from rankwise.lab.data.decoding import FileList, LabelledImages, load_image_file
 from rankwise.lab.data.files import list_folders, require_file
 from rankwise.lab.reproducibility import derive_seed
 
-__all__ = ["ADP_CLASSES", "load_adp", "load_mhist"]
-
 MHIST_CLASSES = ("HP", "SSA")  # hyperplastic polyp, sessile serrated adenoma
 MHIST_SIZE = 224
 ADP_SIZE = 272

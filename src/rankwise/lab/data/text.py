@@ -12,8 +12,6 @@ from rankwise.errors import ConfigError, DataError
 from rankwise.lab.data.dataset import Batch, TextDataset
 from rankwise.lab.data.files import list_folders, missing_error
 
-__all__ = ["END", "UNKNOWN", "count_text_batches", "iter_text_batches", "load_ptb", "load_text"]
-
 END = "<eos>"  # added at the end of each line
 UNKNOWN = "<unk>"
 PTB_WORDS = 10_000

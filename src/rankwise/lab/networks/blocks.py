@@ -12,15 +12,6 @@ from torch import Tensor, nn
 
 from rankwise.errors import ConfigError
 
-__all__ = [
-    "ConvNorm",
-    "NetworkSpec",
-    "SqueezeExcite",
-    "assemble_network",
-    "make_stage",
-    "make_stages",
-]
-
 BlockFactory = Callable[[int, int, int], nn.Module]  # input channels, output channels, stride
 
 

@@ -24,20 +24,6 @@ from rankwise.lab.networks.blocks import (
     make_stages,
 )
 
-__all__ = [
-    "BasicBlock",
-    "Bottleneck",
-    "DenseLayer",
-    "PaddedShortcut",
-    "build_densenet121",
-    "build_resnet",
-    "build_resnext",
-    "build_senet",
-    "build_small_resnet",
-    "build_vgg16",
-    "make_imagenet_stem",
-]
-
 _SQUEEZE_RATIO = 16  # SENet's r: channels of a block for each channel of its squeeze
 # VGG paper, column D: channels and number of convolutions of each stage.
 _VGG16_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from rankwise.errors import ConfigError
 from rankwise.lab.networks.transformer import GPT
 
-__all__ = ["LANGUAGE_NETWORKS", "LSTMLanguageModel", "LSTMState", "build_language_network"]
-
 LSTMState = tuple[tuple[Tensor, Tensor], ...]  # h and c of each layer, each (1, B, size)
 
 _LSTM_EMBEDDING, _LSTM_HIDDEN = 400, 1150

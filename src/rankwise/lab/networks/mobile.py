@@ -19,14 +19,6 @@ from rankwise.lab.networks.blocks import (
     make_stages,
 )
 
-__all__ = [
-    "ShuffleUnit",
-    "StochasticDepth",
-    "build_efficientnetb0",
-    "build_mobilenetv2",
-    "build_shufflenetv2",
-]
-
 # MobileNetV2, Table 2: expansion t, channels c, blocks n, stride s.
 _MOBILENET_STAGES = (
     (1, 16, 1, 1),

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from rankwise.errors import ConfigError
 from rankwise.lab.networks.blocks import NetworkSpec
 
-__all__ = ["GPT", "TransformerBlock", "VisionTransformer", "build_vit"]
-
 _STD = 0.02  # of GPT-2's initial weights
 _VIT_HEADS, _VIT_LAYERS, _VIT_WIDTH = 3, 6, 192
 

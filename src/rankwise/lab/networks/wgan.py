@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from rankwise.errors import ConfigError
 
-__all__ = ["Critic", "Generator", "clip_weights", "gradient_penalty"]
-
 
 class Generator(nn.Module):
     """Generate images from noise: 4×4 at first, doubled by each transposed convolution.

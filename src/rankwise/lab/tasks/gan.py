@@ -23,8 +23,6 @@ from rankwise.lab.tasks.task import Optimizers, Position, Sums, Task, prepare_ne
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["GAN_NETWORKS", "GanTask"]
-
 GAN_NETWORKS = ("wgan", "wgan-gp")  # clipped weights, gradient penalty
 _LATENT, _WIDTH = 100, 64
 _PENALTY = 10.0  # λ of Gulrajani et al.

@@ -35,8 +35,6 @@ from rankwise.lab.tasks.task import (
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["ImageTask"]
-
 
 class ImageTask(Task):
     """Classification, or several labels an image."""

@@ -28,8 +28,6 @@ from rankwise.lab.tasks.task import (
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["LanguageTask"]
-
 _TEST_COLUMNS = 10
 # A recurrent network's memory, layer by layer; None for a network that has none.
 Memory = tuple[tuple[Tensor, Tensor], ...] | None

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torch.optim import Optimizer
 
-__all__ = [
-    "DTYPES",
-    "Optimizers",
-    "Position",
-    "Sums",
-    "Task",
-    "prepare_network",
-    "to_full_precision",
-    "update",
-    "wrap_network",
-]
-
 # The type of a network and its input; with bf16, autocast takes care of the rest.
 DTYPES = {"32": torch.float32, "bf16": torch.float32, "64": torch.float64}
 

@@ -24,18 +24,6 @@ from rankwise.reports.page import (
     make_columns,
 )
 
-__all__ = [
-    "DATASET",
-    "MOST_RUNS",
-    "TABLE",
-    "list_charted_fields",
-    "make_comparison_page",
-    "make_comparison_rows",
-    "make_comparison_table",
-    "make_title",
-    "summarize_comparison",
-]
-
 MOST_RUNS = 12  # more lines can't be distinguished
 TABLE = "compared"
 DATASET = "compared epochs"  # the name of the rows, to which new ones are added

@@ -24,8 +24,6 @@ from rankwise.lab.records import (
 )
 from rankwise.lab.scores import find_main_score
 
-__all__ = ["RunSummary", "RunsFolder", "UnknownRunError", "is_locked", "list_locks"]
-
 _FILES = ("config.json", "outcome.json", "epochs.jsonl", "sessions.jsonl")
 _LARGEST = 2**20  # bytes of a file that is read whole for a summary; such files have some hundred
 _TAIL = 2**16  # bytes at the end of epochs.jsonl that hold its last line; a line has some hundred

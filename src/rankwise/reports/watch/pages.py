@@ -49,8 +49,6 @@ from rankwise.reports.watch.comparison import (
 )
 from rankwise.reports.watch.folder import RunsFolder, RunSummary
 
-__all__ = ["HOME", "WatchPages", "list_state_facts", "make_list_table", "summarize_list"]
-
 HOME = Link("All runs", "/")
 _RUNS = "runs"  # the table's name, by which an open page updates it
 _NO_RUNS = "none"

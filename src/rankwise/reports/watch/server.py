@@ -42,8 +42,6 @@ from rankwise.reports.watch.folder import UnknownRunError
 from rankwise.reports.watch.pages import HOME, WatchPages
 from rankwise.reports.watch.security import AccessGuard, is_loopback
 
-__all__ = ["WatchServer", "make_app"]
-
 Result = TypeVar("Result")
 
 _HEADERS = {

@@ -17,8 +17,6 @@ from rankwise.errors import ConfigError, DataError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.study.table import format_option, setting_name
 
-__all__ = ["Columns", "Network", "SkippedNetwork", "Zoo", "read_run_networks", "read_table"]
-
 _MIN_GROUPS = 5  # as many as a bootstrap interval takes
 _LEVELS = ("repository", "folder", "file")
 # The usual names, the best first; of the accuracies a row has the first that is not empty.

@@ -13,8 +13,6 @@ from rankwise.study.stats import Correlation, adjust_holm, correlate, permutatio
 from rankwise.study.zoo.networks import SkippedNetwork, Zoo
 from rankwise.study.zoo.scores import CANDIDATES, SCORES, MeasuredNetwork, measure_networks
 
-__all__ = ["Choice", "Family", "Ranking", "ScoreCorrelation", "rank_networks"]
-
 _SHUFFLES = 10  # for each resample: Holm's rule over many tests needs a small least p
 _MIN_NETWORKS = 3
 

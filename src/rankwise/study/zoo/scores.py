@@ -17,16 +17,6 @@ from types import MappingProxyType
 import rankwise
 from rankwise.study.zoo.networks import Network, SkippedNetwork
 
-__all__ = [
-    "BASELINES",
-    "CANDIDATES",
-    "PROPOSED",
-    "SCORES",
-    "MeasuredNetwork",
-    "Score",
-    "measure_networks",
-]
-
 _MIN_WIDTH = 16
 
 

@@ -10,13 +10,6 @@ from rankwise.study.stats import SIGNIFICANCE, Correlation
 from rankwise.study.zoo.ranking import Choice, Family, Ranking, ScoreCorrelation
 from rankwise.study.zoo.scores import PROPOSED, SCORES
 
-__all__ = [
-    "count_significant",
-    "describe_layers",
-    "describe_ranking",
-    "format_p",
-]
-
 _RANKS, _RANKS_BACKWARDS = "ranks these networks", "ranks these networks backwards"
 _STRONG = 0.5  # an SROCC from which on Q is said to follow the unfoldings of rank 1
 
