@@ -129,7 +129,7 @@ def test_without_the_extra_it_says_what_to_install(train, monkeypatch):
 def test_a_diverged_run_is_a_result_not_an_error(train, tmp_path):
     result = train("--optimizer", "sgd", "--lr", "1e20", "--epochs", "2")
     assert result.exit_code == 0, result.stderr
-    assert "diverged after 1 epochs: loss –" in result.stderr
+    assert "diverged after 1 epoch: loss –" in result.stderr
     assert "0 (1 diverged)" in result.stdout
     (run,) = load_runs(tmp_path / "runs")
     assert run.status == "diverged"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rankwise._text import format_count
 from rankwise.cli.progress import ProgressBar
 from rankwise.lab.callbacks import Callback
 
@@ -55,7 +56,8 @@ class TrainingProgress(ProgressBar, Callback):
     def on_end(self, run: Run) -> None:
         """Print how it ended."""
         self.remove()
-        self.print(f"  {run.status} after {run.epoch} epochs: {format_epoch(run.last)}")
+        epochs = format_count(run.epoch, "epoch")
+        self.print(f"  {run.status} after {epochs}: {format_epoch(run.last)}")
         self.print(f"  {run.folder}")
 
 
