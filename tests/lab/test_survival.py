@@ -10,16 +10,20 @@ from rankwise.lab import load_run
 from rankwise.lab.run_folder import load_state
 from tests.lab.processes import SMALL, Child, contents, finish, only_run, wait_for
 
-KILLS = 12
+KILLS = 6
 
 
 def is_over(folder):
     return folder.exists() and any(folder.glob("*/outcome.json"))
 
 
-def starts(folder):
-    """How often training has begun in the one run of a folder."""
-    return sum(len(file.read_text().splitlines()) for file in folder.glob("*/sessions.jsonl"))
+def count_lines(folder, name):
+    """How many records of a kind the one run of a folder has."""
+    return sum(len(file.read_text().splitlines()) for file in folder.glob(f"*/{name}.jsonl"))
+
+
+def wait_for_lines(folder, name, least):
+    wait_for(lambda: count_lines(folder, name) >= least)
 
 
 @pytest.mark.parametrize("optimizer", ["rmsgd", "adamw"])
@@ -30,13 +34,15 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(tmp_path, optimi
     epoch = whole.last.seconds.trained / len(whole.epochs)
     moments = random.Random(optimizer)  # noqa: S311
     out, runs = tmp_path / "killed", 0
-    for _ in range(KILLS // 2):
+    for kill in range(KILLS):
         if is_over(out / str(runs)):  # kill another one
             runs += 1
         folder = out / str(runs)
-        child, before = Child(tmp_path, {**options, "out": str(folder)}), starts(folder)
-        wait_for(lambda folder=folder, before=before: starts(folder) > before)
-        child.process.join(moments.uniform(0, 3 * epoch))
+        sessions, epochs = (count_lines(folder, name) for name in ("sessions", "epochs"))
+        child = Child(tmp_path, {**options, "out": str(folder)})
+        wait_for_lines(folder, "sessions", sessions + 1)
+        wait_for_lines(folder, "epochs", min(epochs + kill % 3, options["epochs"]))
+        child.process.join(moments.uniform(0, epoch))
         child.kill()
     for folder in out.iterdir():
         finish(tmp_path, {**options, "out": str(folder)})
