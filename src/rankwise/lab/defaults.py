@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -141,6 +142,12 @@ _ADAPTIVE = (
 _GAN_BETA1 = 0.5
 
 
+def make_optimizer_error(name: str, known: Collection[str]) -> ConfigError:
+    """Return the error for an unknown optimizer: the similar names, or all where none is."""
+    near = difflib.get_close_matches(name, known) or known
+    return ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
+
+
 def get_defaults(optimizer: str, kind: Kind) -> Defaults:
     """Return an optimizer's settings for a kind of task.
 
@@ -153,8 +160,7 @@ def get_defaults(optimizer: str, kind: Kind) -> Defaults:
     # Ours: a transformer gets the rates for images. At the LSTM's it does not learn.
     rates = _RATES["image" if kind == "gpt" else kind]
     if optimizer not in rates:
-        near = difflib.get_close_matches(optimizer, rates) or rates
-        raise ConfigError(f"Unknown optimizer {optimizer!r}. Expected one of {', '.join(near)}.")
+        raise make_optimizer_error(optimizer, rates)
     lr, beta = rates[optimizer], _BETAS[kind] if optimizer in RANKED else None
     if kind == "image":
         return Defaults(lr, 5e-4, _momentum(optimizer), beta, "none", 25, 0.5, None, 128)

@@ -7,7 +7,6 @@ out of an update, and so the whole of a coupled decay too.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import math
@@ -22,7 +21,7 @@ from torch.optim import Optimizer
 
 import rankwise
 from rankwise.errors import ConfigError
-from rankwise.lab.defaults import RANKED
+from rankwise.lab.defaults import RANKED, make_optimizer_error
 from rankwise.lab.line_search import SLS
 
 _REFERENCE = 0.03  # the first rate of the paper's rule
@@ -308,8 +307,7 @@ def build_optimizer(
         True
     """
     if name not in _BUILDERS:
-        near = difflib.get_close_matches(name, OPTIMIZERS) or OPTIMIZERS
-        raise ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
+        raise make_optimizer_error(name, OPTIMIZERS)
     _check(name, lr=lr, weight_decay=weight_decay, momentum=momentum, beta=beta)
     rule = {key: value for key, value in (rule or {}).items() if value is not None}
     if rule and name not in RANKED:
