@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.numerics.metrics import quality as quality
     from rankwise.numerics.metrics import stable_rank as stable_rank
     from rankwise.numerics.metrics import theorem_rate_bound as theorem_rate_bound
+    from rankwise.numerics.randomness import Verdict as Verdict
     from rankwise.numerics.spectrum import singular_values as singular_values
     from rankwise.numerics.unfold import Unfolding as Unfolding
     from rankwise.numerics.unfold import infer_kind as infer_kind
@@ -62,6 +63,7 @@ _PUBLIC_NAMES = {
     ".numerics.metrics": (
         "condition effective_rank network_quality quality stable_rank theorem_rate_bound"
     ),
+    ".numerics.randomness": "Verdict",
     ".numerics.spectrum": "singular_values",
     ".numerics.unfold": "Unfolding infer_kind plan_unfoldings unfold",
     ".optim.param_groups": "layer_groups",

@@ -84,6 +84,7 @@ def probe(
         p=float(p),
         modes=modes,
         spectra=spectra,
+        compare=True,
         progress=progress,
         release=release_memory if isinstance(target, str | os.PathLike) else None,
     )

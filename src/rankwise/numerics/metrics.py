@@ -111,6 +111,19 @@ def noise_fraction(part: LowRank, spectrum: Spectrum) -> float:
     return max(0.0, 1.0 - kept / total)
 
 
+def prominence(largest: float, threshold: float) -> float | None:
+    """Return ln(s₁/threshold): how far the strongest direction stands out; None without noise.
+
+    Example:
+        >>> from rankwise.numerics.metrics import prominence
+        >>> prominence(2.0, 2.0), prominence(1.0, 0.0)
+        (0.0, None)
+    """
+    if largest <= 0.0 or threshold <= 0.0:
+        return None
+    return math.log(largest) - math.log(threshold)
+
+
 def effective_rank(values: npt.ArrayLike) -> float:
     """Return exp(−Σ p_i ln p_i) with p_i = s_i/Σs: the exponential of the spectrum's entropy.
 

@@ -125,7 +125,7 @@ def compute_gram_spectrum(weight: Tensor, workspace: Workspace | None = None) ->
     if not _SAFE_TRACE[0] < float(gram.trace()) < _SAFE_TRACE[1]:
         scale = _find_scale(weight)
         gram = _compute_gram(weight, scale)
-    values = np.sqrt(np.maximum(_compute_eigenvalues(gram, workspace or Workspace())[::-1], 0.0))
+    values = np.sqrt(np.maximum(compute_eigenvalues(gram, workspace or Workspace())[::-1], 0.0))
     return _make_spectrum(values, max(rows, columns), scale, _GRAM_RESOLUTION)
 
 
@@ -138,6 +138,46 @@ def compute_spectrum(weight: Tensor) -> Spectrum:
     resolution = columns * float(np.finfo(np.float64).eps)
     values = np.where(values > resolution * values[0], values, 0.0)
     return _make_spectrum(values, columns, scale, resolution)
+
+
+def compute_unit_gram(weight: Tensor) -> tuple[Array | Tensor, int, int]:
+    """Compute the Gram matrix of the smaller side with every filter scaled to unit norm.
+
+    Args:
+        weight: A tensor whose first axis counts the filters.
+
+    Returns:
+        The matrix, how many filters are not entirely zero, and how many inputs they use.
+
+    Raises:
+        NotFiniteError: If the weight holds NaN or infinity.
+    """
+    rows, columns = _check_sides(weight)
+    blocks = _split_blocks(weight, _find_scale(weight))
+    if rows > columns:  # the blocks hold whole filters, as columns
+        return _add_unit_blocks(blocks)
+    gram: Array | Tensor = 0.0  # type: ignore[assignment]
+    inputs = 0
+    for block in blocks:
+        gram = gram + block @ block.T
+        inputs += int((block != 0).any(0).sum())
+    norms = gram.diagonal() ** 0.5
+    alive = norms > 0
+    norms = norms[alive]
+    return gram[alive][:, alive] / (norms[:, None] * norms), len(norms), inputs
+
+
+def _add_unit_blocks(blocks: Iterator[Array | Tensor]) -> tuple[Array | Tensor, int, int]:
+    gram: Array | Tensor = 0.0  # type: ignore[assignment]
+    used: Array | Tensor = False  # type: ignore[assignment]
+    filters = 0
+    for block in blocks:
+        norms = (block * block).sum(0) ** 0.5
+        unit = block[:, norms > 0] / norms[norms > 0]
+        gram = gram + unit @ unit.T
+        used = used | (unit != 0).any(1)
+        filters += unit.shape[1]
+    return gram, filters, int(used.sum())
 
 
 def convert_to_float64(weight: Tensor, workspace: Workspace) -> Tensor:
@@ -217,7 +257,8 @@ def _to_matrix(block: Tensor, scale: float) -> Array | Tensor:
     return matrix if block.device.type in _FLOAT64_DEVICES else matrix.numpy()
 
 
-def _compute_eigenvalues(gram: Array | Tensor, workspace: Workspace) -> Array:
+def compute_eigenvalues(gram: Array | Tensor, workspace: Workspace) -> Array:
+    """Return the eigenvalues of a symmetric matrix, ascending, by the faster of two libraries."""
     if isinstance(gram, Tensor) or workspace.is_torch_faster(len(gram)):
         return torch.linalg.eigvalsh(_as_tensor(gram)).cpu().numpy()
     return np.linalg.eigvalsh(gram).astype(np.float64, copy=False)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, fields
 from typing import Any
 
+from rankwise.numerics.randomness import Verdict
 from rankwise.probes.tensor import Status
 
 
@@ -62,6 +63,8 @@ class ModeMetrics:
         noise_variance: σ² of the noise.
         spectral_norm: The largest singular value of W.
         effective_rank: exp of the entropy of W's singular values.
+        prominence: ln(s₁/threshold): how far the strongest direction stands out from the noise,
+            negative for rank 0; None where there is no noise.
         spectrum: The singular values, where the probe was asked to keep them.
 
     Example:
@@ -83,6 +86,7 @@ class ModeMetrics:
     noise_variance: float
     spectral_norm: float
     effective_rank: float
+    prominence: float | None = None
     spectrum: LayerSpectrum | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,6 +106,7 @@ class ModeMetrics:
         for name in ("rows", "columns", "rank"):
             values[name] = _check_count(row[name], name)
         values["mode"] = _check_text(row["mode"], "mode")
+        values["prominence"] = _check_optional(row.get("prominence"), "prominence")
         values["spectrum"] = None if spectrum is None else LayerSpectrum.from_dict(spectrum)
         return cls(**values)
 
@@ -128,6 +133,10 @@ class LayerMetrics:
         spectral_norm: Largest singular value.
         frobenius_norm: Root of the sum of squares.
         effective_rank: exp of the entropy of the spectrum.
+        prominence: ln(s₁/threshold) of the noise; None where there is no noise.
+        verdict: Whether the weights differ from random numbers; None where that was not tested.
+        chance: The probability that random weights differ from the expectation as much.
+        overlap: How much more alike the filters are than random ones, in standard deviations.
         modes: The same per unfolding.
 
     Example:
@@ -154,6 +163,10 @@ class LayerMetrics:
     spectral_norm: float | None = None
     frobenius_norm: float | None = None
     effective_rank: float | None = None
+    prominence: float | None = None
+    verdict: Verdict | None = None
+    chance: float | None = None
+    overlap: float | None = None
     modes: tuple[ModeMetrics, ...] = ()
 
     @property
@@ -183,6 +196,7 @@ class LayerMetrics:
         """Return the row as plain types, ready for JSON."""
         row = {field.name: getattr(self, field.name) for field in fields(self)}
         row["status"] = self.status.value
+        row["verdict"] = None if self.verdict is None else self.verdict.value
         row["shape"] = list(self.shape)
         row["modes"] = [mode.to_dict() for mode in self.modes]
         return row
@@ -191,6 +205,7 @@ class LayerMetrics:
     def from_dict(cls, row: dict[str, Any]) -> LayerMetrics:
         """Invert `to_dict`, without unknown keys; errors are those of `ModeMetrics.from_dict`."""
         status, modes = Status(row["status"]), row.get("modes", ())
+        verdict = row.get("verdict")
         values: dict[str, Any] = {
             name: _check_text(row[name], name) for name in ("name", "kind", "dtype")
         }
@@ -198,6 +213,8 @@ class LayerMetrics:
             value = row.get(name)
             if value is not None or status is Status.PROBED:
                 values[name] = _check_number(value, name)
+        for name in _OPTIONAL_METRICS:
+            values[name] = _check_optional(row.get(name), name)
         if status is Status.PROBED and not modes:
             raise ValueError("a probed layer must have unfoldings")
         return cls(
@@ -205,6 +222,7 @@ class LayerMetrics:
             parameters=_check_count(row["parameters"], "parameters"),
             status=status,
             reason=_check_text(row.get("reason", ""), "reason"),
+            verdict=None if verdict is None else Verdict(verdict),
             modes=tuple(ModeMetrics.from_dict(mode) for mode in modes),
             **values,
         )
@@ -212,7 +230,13 @@ class LayerMetrics:
 
 _SPECTRA = ("values", "kept")
 _MODE_METRICS = tuple(field.name for field in fields(ModeMetrics) if field.type == "float")
-_LAYER_METRICS = tuple(field.name for field in fields(LayerMetrics) if field.type == "float | None")
+# Absent from probes of layers without noise, and where the weights were not compared with random.
+_OPTIONAL_METRICS = ("prominence", "chance", "overlap")
+_LAYER_METRICS = tuple(
+    field.name
+    for field in fields(LayerMetrics)
+    if field.type == "float | None" and field.name not in _OPTIONAL_METRICS
+)
 
 
 def _check_text(value: object, name: str) -> str:
@@ -225,6 +249,10 @@ def _check_count(value: object, name: str) -> int:
     if not isinstance(value, int) or value < 0:
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     return value
+
+
+def _check_optional(value: object, name: str) -> float | None:
+    return None if value is None else _check_number(value, name)
 
 
 def _check_number(value: object, name: str) -> float:

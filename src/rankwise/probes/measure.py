@@ -19,6 +19,7 @@ from rankwise.errors import NotFiniteError, RankwiseError
 from rankwise.numerics import metrics
 from rankwise.numerics.evbmf import LowRank, evbmf, factorise
 from rankwise.numerics.random_matrix import check_seed, draw_gaussian_spectrum
+from rankwise.numerics.randomness import RandomnessTest, Verdict, compare_with_random
 from rankwise.numerics.spectrum import (
     Spectrum,
     Workspace,
@@ -71,12 +72,16 @@ def measure_weights(
     p: float = 2.0,
     modes: Modes = "both",
     spectra: bool = False,
+    compare: bool = False,
+    inspect: Callable[[Weight, Tensor], object] | None = None,
     progress: Callable[[Progress], None] | None = None,
     release: Callable[[Tensor], None] | None = None,
 ) -> list[LayerMetrics]:
     """Measure many weights in parallel; return their rows in the same order.
 
-    `release` is called with each loaded tensor when it is no longer needed.
+    `compare` asks for a verdict on each layer: does it differ from random weights? `inspect` is
+    called with every weight that is measured, on the worker's thread, while its tensor is loaded;
+    `release` with each loaded tensor when it is no longer needed.
     """
     loading = threading.Lock()  # readers need not be thread-safe, and loading mapped files is fast
     local = threading.local()  # holds one workspace per thread, freed with the probe
@@ -91,7 +96,16 @@ def measure_weights(
             return loaded[0]
 
         locked = dataclasses.replace(weight, load=load)
-        row = measure_weight(locked, p=p, modes=modes, spectra=spectra, workspace=local.workspace)
+        row = measure_weight(
+            locked,
+            p=p,
+            modes=modes,
+            spectra=spectra,
+            compare=compare,
+            workspace=local.workspace,
+        )
+        if inspect is not None and loaded:
+            inspect(weight, loaded[0])
         if release is not None and loaded:
             release(loaded[0])
         return row
@@ -139,6 +153,7 @@ def measure_weight(
     p: float = 2.0,
     modes: Modes = "both",
     spectra: bool = False,
+    compare: bool = False,
     workspace: Workspace | None = None,
 ) -> LayerMetrics:
     """Measure one weight. Whatever is wrong with its values becomes the row's status."""
@@ -147,7 +162,10 @@ def measure_weight(
         return _make_row(weight, *obstacle)
     try:
         with torch.no_grad():
-            unfoldings, norm = _measure_modes(weight, p, modes, spectra, workspace or Workspace())
+            tensor, plan = weight.load(), _plan(weight, modes)
+            workspace = workspace or Workspace()
+            unfoldings, norm = _measure_modes(plan, tensor, p, spectra, workspace)
+            test = _compare(weight, tensor, unfoldings, norm, workspace) if compare else None
     except NotFiniteError as error:
         return _make_row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
@@ -157,12 +175,33 @@ def measure_weight(
         return _make_row(weight, Status.UNREADABLE, reason)
     caveats = [weight.note, _ZERO if norm == 0.0 else "", *_list_rank_caveats(unfoldings)]
     row = _make_row(weight, Status.PROBED, "; ".join(filter(None, caveats)))
-    return _fill_row(row, unfoldings, norm)
+    row = _fill_row(row, unfoldings, norm)
+    if test is None:
+        return row
+    return dataclasses.replace(row, verdict=test.verdict, chance=test.chance, overlap=test.overlap)
+
+
+def _compare(
+    weight: Weight,
+    tensor: Tensor,
+    modes: Sequence[ModeMetrics],
+    norm: float,
+    workspace: Workspace,
+) -> RandomnessTest | None:
+    """Compare a weight with random numbers, along its output axis; None for zeros and products."""
+    if norm == 0.0 or tensor.shape != weight.shape:
+        return None
+    axis = int(_is_transposed(weight))
+    largest = max(mode.spectral_norm for mode in modes if mode.mode != "input" or len(modes) == 1)
+    return compare_with_random(tensor.movedim(axis, 0), (largest / norm) ** 2, workspace)
+
+
+def _is_transposed(weight: Weight) -> bool:
+    return (weight.kind or "").startswith("conv_transpose")
 
 
 def _plan(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
-    transposed = (weight.kind or "").startswith("conv_transpose")
-    return plan_unfoldings(weight.shape, modes=modes, transposed=transposed)
+    return plan_unfoldings(weight.shape, modes=modes, transposed=_is_transposed(weight))
 
 
 def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
@@ -183,14 +222,13 @@ def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
 
 
 def _measure_modes(
-    weight: Weight, p: float, modes: Modes, spectra: bool, workspace: Workspace
+    plan: Sequence[Unfolding], tensor: Tensor, p: float, spectra: bool, workspace: Workspace
 ) -> tuple[list[ModeMetrics], float]:
     """Return the metrics of every unfolding, and the Frobenius norm that they share."""
     rows: list[ModeMetrics] = []
     norm = 0.0
-    tensor = weight.load()
     stored, tensor = tensor.dtype, convert_to_float64(tensor, workspace)
-    for unfolding in _plan(weight, modes):
+    for unfolding in plan:
         matrix = tensor.movedim(unfolding.axis, 0)
         if tensor.numel() == unfolding.rows * unfolding.columns:
             spectrum, part = factorise(matrix, stored, workspace)
@@ -230,6 +268,7 @@ def _measure_mode(
         noise_variance=min(part.noise_variance, sys.float_info.max),
         spectral_norm=float(spectrum.values[0]),
         effective_rank=metrics.effective_rank(spectrum.values),
+        prominence=metrics.prominence(float(spectrum.values[0]), part.threshold),
         spectrum=_keep_spectrum(spectrum, part) if spectra else None,
     )
 
@@ -255,6 +294,7 @@ def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> L
     def mean(metric: Callable[[ModeMetrics], float]) -> float:
         return math.fsum(map(metric, modes)) / len(modes)
 
+    prominences = [mode.prominence for mode in modes if mode.prominence is not None]
     return dataclasses.replace(
         row,
         rank=mean(lambda mode: mode.rank),
@@ -267,6 +307,7 @@ def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> L
         spectral_norm=mean(lambda mode: mode.spectral_norm),
         frobenius_norm=norm,
         effective_rank=mean(lambda mode: mode.effective_rank),
+        prominence=math.fsum(prominences) / len(prominences) if prominences else None,
         modes=tuple(modes),
     )
 
@@ -310,6 +351,14 @@ def measure_random_layers(
             keep = mode.spectrum is not None
             modes.append(_measure_mode(unfolding, spectrum, part, p=p, spectra=keep))
         reason = "; ".join(_list_rank_caveats(modes))
-        return _fill_row(dataclasses.replace(layer, reason=reason), modes, norm)
+        judged = layer.verdict not in (None, Verdict.TOO_SMALL)
+        row = dataclasses.replace(
+            layer,
+            reason=reason,
+            verdict=Verdict.RANDOM if judged else layer.verdict,
+            chance=None,
+            overlap=None,
+        )
+        return _fill_row(row, modes, norm)
 
     return [measure_random(layer) if layer.is_probed and layer.modes else layer for layer in layers]
