@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.probes.layer_metrics import LayerSpectrum as LayerSpectrum
     from rankwise.probes.layer_metrics import ModeMetrics as ModeMetrics
     from rankwise.probes.measure import Progress as Progress
+    from rankwise.probes.network_figures import NetworkFigures as NetworkFigures
     from rankwise.probes.results import Probe as Probe
     from rankwise.probes.tensor import Status as Status
 
@@ -74,6 +75,7 @@ _PUBLIC_NAMES = {
     ".probes.explain": "explain",
     ".probes.layer_metrics": "LayerMetrics LayerSpectrum ModeMetrics",
     ".probes.measure": "Progress",
+    ".probes.network_figures": "NetworkFigures",
     ".probes.results": "Probe",
     ".probes.tensor": "Status",
 }

@@ -101,11 +101,10 @@ def test_explain(run):
 
 def test_module_runs_also_where_stdout_is_not_utf8(checkpoint):
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = python("-m", "rankwise", "probe", checkpoint, "--fail-under", "1.57", env=environment)
-    assert done.returncode == 2, done.stderr
+    done = python("-m", "rankwise", "probe", checkpoint, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
     assert "fc.weight" in done.stdout
     assert "\\u03ba" in done.stdout
-    assert done.stderr.startswith("rankwise: network quality")
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

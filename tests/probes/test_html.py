@@ -1,4 +1,5 @@
 import math
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
+from rankwise.probes.network_figures import compute_figures
 from rankwise.probes.tensor import Status
 
 VOID = {"br", "hr", "img"}
@@ -49,7 +51,7 @@ class Checker(HTMLParser):
 
 
 def render(layers, **options):
-    return format_probe_html(layers, **{"quality": 0.5, "coverage": 0.9} | options)
+    return format_probe_html(layers, compute_figures(layers), **options)
 
 
 def test_has_table_summary_skipped_and_notes():
@@ -60,16 +62,15 @@ def test_has_table_summary_skipped_and_notes():
     assert sum(tag == "tr" for tag, _ in page.tags) == 2
     for words in ("net.pt", "conv1", "8×9", "4/8", "0.250", "0.785", "30 %", "Note: a note"):
         assert words in page.text
-    assert "The one layer holds structure." in page.text
+    assert "Directions stand out from noise in 1 of 1 layer." in page.text
     assert "1 vector (bias or norm scale): conv1.bias" in page.text
 
 
 def test_bar_is_as_long_as_the_share():
     half = replace(probed("b"), stable_rank=0.125, quality=math.pi / 16)
     document = render([probed("a"), half])
-    assert document.count(".4) 100.0%,transparent 100.0%") == 2
-    assert ".4) 50.0%,transparent 50.0%" in document  # s
-    assert ".4) 25.0%,transparent 25.0%" in document  # q
+    ends = re.findall(r"transparent ([0-9.]+%)", document)
+    assert ends == ["100.0%", "50.0%"]  # of s; q has no bars
 
 
 def test_loads_nothing_and_fixes_no_colour():
@@ -100,5 +101,5 @@ def test_script_in_a_name_is_shown_as_text():
 
 
 def test_no_layers():
-    page = Checker(render([], quality=None, coverage=0.0))
+    page = Checker(render([]))
     assert page.text.strip() == "The model holds no tensors."

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rankwise._text import display_width
 from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
+from rankwise.probes.network_figures import compute_figures
 from rankwise.probes.tensor import Status
 from rankwise.probes.text import format_layers, format_skipped, format_summary
 
@@ -75,6 +76,10 @@ def skipped(name, status=Status.VECTOR, reason=""):
     return LayerMetrics(name, "other", (8,), "float32", 8, status, reason)
 
 
+def summarize(layers, width=None):
+    return format_summary(layers, compute_figures(layers), width=width)
+
+
 LAYERS = st.lists(
     st.one_of(
         st.builds(
@@ -106,7 +111,7 @@ def test_no_control_character_passes(layers, width):
         [
             format_layers(layers, width=width),
             format_layers(layers, width=None),
-            format_summary(layers, 0.5, 0.5, width=width),
+            summarize(layers, width=width),
             format_skipped(layers, width=width),
             format_skipped(layers, width=None),
         ]
@@ -204,12 +209,12 @@ def test_rank_one_is_marked():
     assert format_layers([half_rank_one("a")]).count("*") == 1
 
 
-def test_bars_set_the_layers_side_by_side():
+def test_bars_compare_the_stable_ranks_and_nothing_else():
     table = format_layers([rank_one("a"), probed("b", s=0.02, q=0.04), probed("c", s=0.01, q=0.02)])
     assert [re.sub(r"[^█▌ ]", "", row).split() for row in table.splitlines()[1:]] == [
-        ["████", "████"],
-        ["████", "████"],
-        ["██", "██"],
+        ["████"],
+        ["████"],
+        ["██"],
     ]
 
 
@@ -235,12 +240,12 @@ def test_summary_in_words():
         empty("fc"),
         skipped("bias"),
     ]
-    summary = format_summary(layers, 0.5, 0.987, width=None)
-    assert summary == (
-        "3 of 4 layers hold structure (1 looks like pure noise: fc); layer4.1.conv2 is 94 % noise; "
-        "1 layer is rank 1 (its q, marked *, is at its maximum by definition, not by learning).\n"
-        "Network quality Q = 0.500 (of at most 1.571); "
-        "99 % of parameters were probed."
+    assert summarize(layers) == (
+        "Directions stand out from noise in 3 of 4 layers; no direction stands out in 1: fc.\n"
+        "Signal energy 36 %; stable rank by width S = 0.141; total rank 9; 2,056 parameters, "
+        ">99 % of them probed.\n"
+        "The paper's figures: Q = 0.850; 1 layer (*) has rank 1, where q is at its maximum by "
+        "definition."
     )
 
 
@@ -249,30 +254,34 @@ def test_summary_in_words():
     [
         ([], "The model holds no tensors."),
         ([skipped("bias")], "No layer was probed."),
-        ([empty("a"), empty("b")], "None of 2 layers holds structure: all look like pure noise."),
-        ([empty("a")], "0 of 1 layer holds structure (1 looks like pure noise: a)."),
-        ([probed("a")], "The one layer holds structure."),
-        ([probed("a"), probed("b")], "All 2 layers hold structure."),
-        ([zero("a")], "0 of 1 layer holds structure (1 is all zero: a)."),
+        ([empty("a"), empty("b")], "in 0 of 2 layers; no direction stands out in 2: a, b."),
+        ([probed("a")], "Directions stand out from noise in 1 of 1 layer."),
+        ([zero("a")], "in 0 of 1 layer; 1 is all zero: a."),
         (
             [zero("a"), zero("b"), empty("c")],
-            "0 of 3 layers hold structure (1 looks like pure noise: c; 2 are all zero: a, b).",
+            "in 0 of 3 layers; no direction stands out in 1: c; 2 are all zero: a, b.",
         ),
-        ([half_rank_one("a")], "1 layer is rank 1 in one unfolding (which raises its q,"),
-        ([probed("a"), empty("b"), empty("c")], "1 of 3 layers holds structure (2 look like"),
-        ([rank_one("a"), rank_one("b")], "2 layers are rank 1 (their q, marked *,"),
+        ([half_rank_one("a")], "1 layer (*) has rank 1,"),
+        ([rank_one("a"), rank_one("b")], "2 layers (*) have rank 1,"),
+        ([zero("a")], "Signal energy –;"),
     ],
 )
 def test_summary_speaks_grammatically(layers, sentence):
-    assert sentence in format_summary(layers, None, 0.0, width=None)
+    assert sentence in summarize(layers)
+
+
+@given(LAYERS)
+def test_summary_promises_nothing(layers):
+    words = summarize([replace(layer, name="x", reason="") for layer in layers]).lower()
+    for promise in ("pure noise", "structure", "better", "learned", "quality"):
+        assert promise not in words
 
 
 def test_not_finite_layers_come_first():
     broken = [skipped(f"l{i}", Status.NOT_FINITE) for i in range(6)]
-    summary = format_summary([probed("a"), *broken], 0.4, 1.0, width=None)
+    summary = summarize([probed("a"), *broken])
     assert summary.startswith("Warning: 6 layers hold NaN or Inf: l0, l1, l2, l3 and 2 more.\n")
-    one = format_summary([broken[0]], None, 0.0)
-    assert one.startswith("Warning: 1 layer holds NaN or Inf: l0.\n")
+    assert summarize([broken[0]]).startswith("Warning: 1 layer holds NaN or Inf: l0.\n")
 
 
 def test_skipped_groups_with_reasons():

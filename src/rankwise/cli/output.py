@@ -1,6 +1,6 @@
 """What a command gives back: text on the terminal, files, errors on stderr, and its exit code.
 
-Exit codes: 0 success, 1 error, 2 quality below --fail-under, 130 interrupted by Ctrl-C.
+Exit codes: 0 success, 1 error, 2 a check found problems, 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rankwise._table import Cell
 
 FAILED = 1
-BELOW_THRESHOLD = 2
+FOUND_PROBLEMS = 2
 INTERRUPTED = 130
 
 # Newer releases of Typer contain their own copy of click, so look its base class up.
@@ -39,7 +39,6 @@ STYLES = {
     "title": "bold",
     "dim": "dim",
     "bar s": "cyan",
-    "bar q": "green",
     "good": "green",
     "bad": "red",
     "warning": "bold red",
@@ -120,7 +119,7 @@ def write_output(target: str, content: bytes) -> None:
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands; wrong usage exits with 1, since 2 means a failed check."""
+    """A group of commands; wrong usage exits with 1, since 2 means that a check found problems."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Show the help if no command is given."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,12 +13,10 @@ import typer
 
 from rankwise._text import sanitize, wrap
 from rankwise.cli.output import (
-    BELOW_THRESHOLD,
     STDOUT,
     check_outputs,
     get_table_width,
     make_console,
-    print_error,
     print_lines,
     print_text,
     write_output,
@@ -34,11 +31,10 @@ if TYPE_CHECKING:
 PROBE_EXAMPLES = """\b
 Examples:
   rankwise probe resnet18.pth
-  rankwise probe model.safetensors --sort quality --top 10
+  rankwise probe model.safetensors --sort stable_rank --top 10
   rankwise probe model.pt --include '*.[qkv]_proj.*' --exclude '*.bias'
   rankwise probe model.pt --json probe.json --csv probe.csv
   rankwise probe probe.json --sort -noise
-  rankwise probe model.pt --fail-under 0.3    (exit code 2 if Q is lower)
 """
 DIFF_EXAMPLES = """\b
 Examples:
@@ -137,10 +133,6 @@ def probe(
     include: Include = None,
     exclude: Exclude = None,
     top: Top = None,
-    fail_under: Annotated[
-        float | None,
-        typer.Option(metavar="Q", help="Exit with 2 if network quality is lower (0 to 1.571)."),
-    ] = None,
     p: Exponent = None,
     modes: Annotated[
         Modes | None, typer.Option(help="Unfoldings of convolutions; both by default.")
@@ -161,8 +153,6 @@ def probe(
     from rankwise.probes.text import LAYER_SORT_KEYS, check_sort
 
     check_sort(LAYER_SORT_KEYS, sort, top)
-    if fail_under is not None and not 0 <= fail_under <= math.pi / 2:
-        raise ArgumentError(f"Expected --fail-under from 0 to 1.571 (π/2), got {fail_under:g}.")
     outputs = [output for output in (json, csv, parquet) if output is not None]
     check_outputs(outputs, [path])
     if parquet is not None:
@@ -181,13 +171,6 @@ def probe(
         write_output(parquet, buffer.getvalue())
     if STDOUT not in outputs:
         _print_probe(result, sort=sort, top=top, show_all=show_all)
-    if fail_under is not None and (result.quality is None or result.quality < fail_under):
-        print_error(
-            f"no layer was probed, so network quality does not reach {fail_under:g}."
-            if result.quality is None
-            else f"network quality {result.quality:.4g} is below {fail_under:g}."
-        )
-        raise typer.Exit(BELOW_THRESHOLD)
 
 
 def diff(
@@ -288,8 +271,7 @@ def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: 
     console = make_console()
     width = get_table_width(console)
     print_lines(console, align_layers(result.layers, sort=sort, top=top, width=width))
-    summary = format_summary(result.layers, result.quality, result.coverage, width=width)
-    print_text(console, summary)
+    print_text(console, format_summary(result.layers, result.figures, width=width))
     print_text(console, format_skipped(result.layers, width=width))
     notes = [wrap(f"Note: {sanitize(note)}", width) for note in result.notes]
     print_text(console, "\n".join(notes))

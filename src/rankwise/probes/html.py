@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rankwise.probes.diff import ProbeDiff
     from rankwise.probes.layer_metrics import LayerMetrics
+    from rankwise.probes.network_figures import NetworkFigures
 
 # Colours are half transparent and text inherits its own, so that either page colour shows through.
 _STYLE = """<style>
@@ -35,13 +36,12 @@ _STYLE = """<style>
 .rankwise p{margin:.3em 0}
 .rankwise pre{white-space:pre-wrap;margin:.3em 0;background:none;color:inherit;font-size:12px}
 </style>"""
-_BLUE, _GREEN = "64,144,220", "60,170,110"
+_BLUE = "64,144,220"
 
 
 def format_probe_html(
     layers: Sequence[LayerMetrics],
-    quality: float | None,
-    coverage: float,
+    figures: NetworkFigures,
     *,
     title: str = "",
     notes: Sequence[str] = (),
@@ -51,16 +51,18 @@ def format_probe_html(
     Everything that comes from a file is escaped; the fragment loads nothing.
 
     Example:
-        >>> print(format_probe_html([], None, 0.0, title="<b>.pt").splitlines()[-1])
+        >>> import rankwise
+        >>> probe = rankwise.Probe("<b>.pt", ())
+        >>> print(format_probe_html((), probe.figures, title=probe.source).splitlines()[-1])
         <div class="rankwise"><p><b>&lt;b&gt;.pt</b></p><p>The model holds no tensors.</p></div>
     """
     parts = [f"<p><b>{escape(sanitize(title))}</b></p>"] if title else []
-    parts.append(_format_paragraphs(format_summary(layers, quality, coverage, width=None)))
+    parts.append(_format_paragraphs(format_summary(layers, figures, width=None)))
     probed = [layer for layer in layers if layer.is_probed]
     if probed:
         titles = ("layer", "shape", "rank", "s", "κ", "q", "noise")
-        scales = find_bar_scale(probed, "stable_rank"), find_bar_scale(probed, "quality")
-        parts.append(_format_table(titles, (_format_row(layer, *scales) for layer in probed)))
+        scale = find_bar_scale(probed, "stable_rank")
+        parts.append(_format_table(titles, (_format_row(layer, scale) for layer in probed)))
     head, _, groups = format_skipped(layers, width=None).partition("\n")
     if groups:
         parts.append(
@@ -98,23 +100,20 @@ def _format_paragraphs(text: str) -> str:
     return "".join(f"<p>{escape(line)}</p>" for line in text.split("\n"))
 
 
-def _format_row(layer: LayerMetrics, s_scale: float, q_scale: float) -> str:
-    s, quality = format_metric(layer.stable_rank), format_metric(layer.quality)
+def _format_row(layer: LayerMetrics, s_scale: float) -> str:
     cells = [
         f"<td>{escape(sanitize(layer.name))}</td>",
         f"<td>{format_shape(layer.shape)}</td><td>{format_ranks(layer)}</td>",
-        _format_bar(s, (layer.stable_rank or 0.0) / s_scale, _BLUE),
+        _format_bar(format_metric(layer.stable_rank), (layer.stable_rank or 0.0) / s_scale),
         f"<td>{format_metric(layer.condition)}</td>",
-        _format_bar(
-            quality + "*" * layer.has_inflated_quality, (layer.quality or 0.0) / q_scale, _GREEN
-        ),
+        f"<td>{format_metric(layer.quality)}{'*' * layer.has_inflated_quality}</td>",
         f"<td>{escape(format_percent(layer.noise_fraction))}</td>",
     ]
     css = ' class="rankwise-empty"' if layer.is_empty else ""
     return f"<tr{css}>{''.join(cells)}</tr>"
 
 
-def _format_bar(text: str, share: float, rgb: str) -> str:
+def _format_bar(text: str, share: float) -> str:
     end = f"{100 * min(max(share, 0.0), 1.0):.1f}%"
-    style = f"background-image:linear-gradient(to right,rgba({rgb},.4) {end},transparent {end})"
+    style = f"background-image:linear-gradient(to right,rgba({_BLUE},.4) {end},transparent {end})"
     return f'<td style="{style};min-width:5em">{escape(text)}</td>'

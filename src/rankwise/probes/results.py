@@ -1,4 +1,4 @@
-"""The result of a probe: rows, Q and coverage; how to print, plot, compare and save it."""
+"""The result of a probe: rows and figures; how to print, plot, compare and save it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rankwise.probes.diff import ProbeDiff, compare_layers, make_frame
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import measure_random_layers
-from rankwise.probes.tensor import Status
+from rankwise.probes.network_figures import NetworkFigures, compute_figures
 from rankwise.probes.text import format_layers, format_skipped, format_summary
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _FORMAT = "rankwise-probe"
 _VERSION = 1
-# Rows whose numbers another row counts already.
-_COUNTED_ELSEWHERE = (Status.MERGED, Status.TIED)
 # What reading a damaged file, or one of another kind, raises.
 _DAMAGED = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
@@ -66,26 +64,32 @@ class Probe:
         return tuple(layer for layer in self.layers if layer.is_probed)
 
     @property
-    def quality(self) -> float | None:
-        """Q, the network's quality: the root mean square of its layers' q; None without any."""
-        return self.network_quality()
-
-    def network_quality(self, *, squared: bool = False, skip_empty: bool = False) -> float | None:
-        """Return Q in other readings: squared, or without the layers that hold noise only."""
-        qualities = [layer.quality for layer in self.layers if layer.quality is not None]
-        return network_quality(qualities, squared=squared, skip_empty=skip_empty)
+    def figures(self) -> NetworkFigures:
+        """The figures of the network as a whole."""
+        return compute_figures(self.layers)
 
     @property
     def parameters(self) -> int:
         """How many numbers the network holds, tied ones counted once."""
-        return sum(
-            layer.parameters for layer in self.layers if layer.status not in _COUNTED_ELSEWHERE
-        )
+        return self.figures.parameters
 
     @property
     def coverage(self) -> float:
         """The share of the network's parameters that are in probed layers."""
-        return sum(layer.parameters for layer in self.probed) / max(1, self.parameters)
+        return self.figures.coverage
+
+    @property
+    def quality(self) -> float | None:
+        """Q, the paper's figure: the root mean square of the layers' q; None without any."""
+        return self.figures.quality
+
+    def network_quality(self, *, squared: bool = False, skip_empty: bool = False) -> float | None:
+        """Return Q in other readings: squared, or without layers in which no direction stands out.
+
+        Q does not say which of two networks is better: see `rankwise.explain("Q")`.
+        """
+        qualities = [layer.quality for layer in self.layers if layer.quality is not None]
+        return network_quality(qualities, squared=squared, skip_empty=skip_empty)
 
     def __iter__(self) -> Iterator[LayerMetrics]:
         """Iterate over the rows, in the model's order."""
@@ -109,7 +113,7 @@ class Probe:
         """
         parts = (
             format_layers(self.layers, sort=sort, top=top, width=width),
-            format_summary(self.layers, self.quality, self.coverage, width=width),
+            format_summary(self.layers, self.figures, width=width),
             format_skipped(self.layers, width=width),
             "\n".join(wrap(f"Note: {sanitize(note)}", width) for note in self.notes),
         )
@@ -119,9 +123,7 @@ class Probe:
         return self.table()
 
     def _repr_html_(self) -> str:
-        return format_probe_html(
-            self.layers, self.quality, self.coverage, title=self.source, notes=self.notes
-        )
+        return format_probe_html(self.layers, self.figures, title=self.source, notes=self.notes)
 
     def diff(self, other: Probe) -> ProbeDiff:
         """Compare this probe with a later one, layer by layer, matched by name.
@@ -221,15 +223,13 @@ class Probe:
         return frame.drop(columns="modes", errors="ignore")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the probe as plain types, Q and coverage included."""
+        """Return the probe as plain types, the network's figures included."""
         return {
             "format": _FORMAT,
             "version": _VERSION,
             "source": self.source,
             "p": self.p,
-            "quality": self.quality,
-            "coverage": self.coverage,
-            "parameters": self.parameters,
+            **self.figures.to_dict(),
             "notes": list(self.notes),
             "layers": [layer.to_dict() for layer in self.layers],
         }

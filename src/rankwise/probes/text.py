@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rankwise.probes.layer_metrics import LayerMetrics
+    from rankwise.probes.network_figures import NetworkFigures
 
 Item = TypeVar("Item")
 Line = tuple[Cell, ...]
@@ -52,7 +53,7 @@ def format_layers(
     """Return the probed layers as a plain table, one per line, never wider than `width`.
 
     Rank is n'/n, the mean over a convolution's two unfoldings; a star marks a q that an unfolding
-    of rank 1 inflates. A full bar stands for the largest value in the table.
+    of rank 1 inflates. A full bar stands for the largest s in the table.
 
     Example:
         >>> import torch, rankwise
@@ -76,14 +77,13 @@ def align_layers(
     rows = sort_rows(probed, LAYER_SORT_KEYS, sort, top)
     if not rows:
         return []
-    scales = find_bar_scale(probed, "stable_rank"), find_bar_scale(probed, "quality")
-    table = _make_layer_table(rows, *scales)
+    table = _make_layer_table(rows, find_bar_scale(probed, "stable_rank"))
     if width is None:
         table = table.select(i for i, column in enumerate(table.columns) if column.title)
     return [*align_cells(table, width), *count_hidden(len(probed) - len(rows))]
 
 
-def _make_layer_table(layers: Sequence[LayerMetrics], s_scale: float, q_scale: float) -> Table:
+def _make_layer_table(layers: Sequence[LayerMetrics], s_scale: float) -> Table:
     def column(
         title: str, priority: int, text: Callable[[LayerMetrics], str], style: Style = ""
     ) -> tuple[Column, list[Cell]]:
@@ -100,7 +100,6 @@ def _make_layer_table(layers: Sequence[LayerMetrics], s_scale: float, q_scale: f
         ),
         column("κ", 6, lambda row: format_metric(row.condition)),
         column("q", 8, lambda row: format_metric(row.quality) + "*" * row.has_inflated_quality),
-        column("", 3, lambda row: draw_bar((row.quality or 0.0) / q_scale, _BAR_WIDTH), "bar q"),
         column("noise", 4, lambda row: format_percent(row.noise_fraction).replace(" ", "")),
     ]
     return Table.from_columns(columns)
@@ -165,16 +164,14 @@ def format_metric(value: float | None) -> str:
 
 
 def format_summary(
-    layers: Sequence[LayerMetrics],
-    quality: float | None,
-    coverage: float,
-    *,
-    width: int | None = 80,
+    layers: Sequence[LayerMetrics], figures: NetworkFigures, *, width: int | None = 80
 ) -> str:
     """Summarise a probe in a few sentences; layers that are not finite come first.
 
     Example:
-        >>> print(format_summary([], None, 0.0))
+        >>> import rankwise
+        >>> probe = rankwise.Probe("nothing", ())
+        >>> print(format_summary(probe.layers, probe.figures))
         The model holds no tensors.
     """
     if not layers:
@@ -185,62 +182,60 @@ def format_summary(
         verb = "holds" if len(broken) == 1 else "hold"
         count = format_count(len(broken), "layer")
         sentences.append(f"Warning: {count} {verb} NaN or Inf: {list_names(broken)}.")
-    sentences.append(_describe_structure([layer for layer in layers if layer.is_probed]))
-    if quality is not None:
-        sentences.append(
-            f"Network quality Q = {quality:.3f} (of at most {MAX_QUALITY:.3f}); "
-            f"{format_percent(coverage)} of parameters were probed."
-        )
+    probed = [layer for layer in layers if layer.is_probed]
+    if probed:
+        sentences += [
+            _describe_directions(probed),
+            _describe_figures(figures),
+            _describe_paper_figures(probed, figures),
+        ]
+    else:
+        sentences.append("No layer was probed.")
     return "\n".join(wrap(sentence, width) for sentence in sentences)
 
 
-def _describe_structure(probed: Sequence[LayerMetrics]) -> str:
-    if not probed:
-        return "No layer was probed."
-    structured = [layer for layer in probed if not layer.is_empty]
-    clauses = [_count_structured(len(structured), probed)]
-    noisiest = max(structured, key=lambda layer: layer.noise_fraction or 0.0, default=None)
-    if noisiest is not None and (noisiest.noise_fraction or 0.0) >= 0.5:
-        share = format_percent(noisiest.noise_fraction)
-        clauses.append(f"{sanitize(noisiest.name)} is {share} noise")
-    return "; ".join([*clauses, *_count_rank_ones(structured)]) + "."
-
-
-def _count_structured(structured: int, probed: Sequence[LayerMetrics]) -> str:
+def _describe_directions(probed: Sequence[LayerMetrics]) -> str:
+    """Return in how many layers a direction stands out from noise, and the names of the others."""
     empty = [layer for layer in probed if layer.is_empty]
     zeros = [layer for layer in empty if layer.frobenius_norm == 0]
-    noise = [layer for layer in empty if layer.frobenius_norm != 0]
-    if not empty:
-        one = structured == 1
-        return "The one layer holds structure" if one else f"All {structured} layers hold structure"
-    if not structured and not zeros and len(noise) > 1:
-        return f"None of {len(noise)} layers holds structure: all look like pure noise"
-    asides = []
-    if noise:
-        verb = "looks" if len(noise) == 1 else "look"
-        asides.append(f"{len(noise)} {verb} like pure noise: {list_names(noise)}")
+    flat = [layer for layer in empty if layer.frobenius_norm != 0]
+    total = format_count(len(probed), "layer")
+    clauses = [f"Directions stand out from noise in {len(probed) - len(empty)} of {total}"]
+    if flat:
+        clauses.append(f"no direction stands out in {len(flat)}: {list_names(flat)}")
     if zeros:
         verb = "is" if len(zeros) == 1 else "are"
-        asides.append(f"{len(zeros)} {verb} all zero: {list_names(zeros)}")
-    verb = "holds" if 1 in {structured, len(probed)} else "hold"
-    total = format_count(len(probed), "layer")
-    return f"{structured} of {total} {verb} structure ({'; '.join(asides)})"
+        clauses.append(f"{len(zeros)} {verb} all zero: {list_names(zeros)}")
+    return "; ".join(clauses) + "."
 
 
-def _count_rank_ones(layers: Sequence[LayerMetrics]) -> list[str]:
-    inflated = [layer for layer in layers if layer.has_inflated_quality]
-    fully = sum(layer.is_rank_one for layer in inflated)
-    partly = len(inflated) - fully
-    clauses = []
-    if fully:
-        verb, their = ("is", "its") if fully == 1 else ("are", "their")
-        why = f"{their} q, marked *, is at its maximum by definition, not by learning"
-        clauses.append(f"{format_count(fully, 'layer')} {verb} rank 1 ({why})")
-    if partly:
-        verb, their = ("is", "its") if partly == 1 else ("are", "their")
-        why = f"which raises {their} q, marked *, by definition, not by learning"
-        clauses.append(f"{format_count(partly, 'layer')} {verb} rank 1 in one unfolding ({why})")
-    return clauses
+def _describe_figures(figures: NetworkFigures) -> str:
+    return (
+        f"Signal energy {format_percent(figures.signal_energy)}; stable rank by width S = "
+        f"{format_metric(figures.stable_rank_by_width)}; total rank "
+        f"{format_total_rank(figures.total_rank)}; "
+        f"{figures.parameters:,} parameters, {format_percent(figures.coverage)} of them probed."
+    )
+
+
+def format_total_rank(total: float | None) -> str:
+    """Return Σ n'; it ends in .5 where a convolution's two unfoldings differ by an odd number.
+
+    Example:
+        >>> format_total_rank(12345.5), format_total_rank(7.0)
+        ('12,345.5', '7')
+    """
+    return "–" if total is None else f"{total:,.1f}".removesuffix(".0")
+
+
+def _describe_paper_figures(probed: Sequence[LayerMetrics], figures: NetworkFigures) -> str:
+    text = f"The paper's figures: Q = {format_metric(figures.quality)}"
+    inflated = sum(layer.has_inflated_quality for layer in probed)
+    if not inflated:
+        return f"{text}."
+    verb = "has" if inflated == 1 else "have"
+    count = format_count(inflated, "layer")
+    return f"{text}; {count} (*) {verb} rank 1, where q is at its maximum by definition."
 
 
 def format_skipped(layers: Sequence[LayerMetrics], *, width: int | None = 80) -> str:

@@ -129,7 +129,7 @@ def compute_mean(layers: Sequence[LayerMetrics], metric: str) -> float | None:
 
 
 def _summarize(probe: Probe, random: Probe) -> Iterator[str]:
-    yield from format_summary(probe.layers, probe.quality, probe.coverage, width=None).split("\n")
+    yield from format_summary(probe.layers, probe.figures, width=None).split("\n")
     if not probe.probed:
         return
     above = sum(
