@@ -16,6 +16,7 @@ from rankwise._text import list_globs
 from rankwise.checkpoints import open_weights
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checkpoints.nested import select_weights
+from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.errors import ArgumentError, TargetError
 from rankwise.numerics.unfold import Modes, check_modes
 from rankwise.probes.measure import Progress, measure_weights
@@ -57,8 +58,8 @@ def probe(
         progress: Called after each layer.
 
     Returns:
-        A row for every tensor, with metrics or the reason why it was not probed, and the network's
-        quality.
+        A row for every tensor, with metrics or the reason why it was not probed, and figures of the
+        whole network.
 
     Raises:
         CheckpointError: If the target can't be read as weights.
@@ -88,7 +89,7 @@ def probe(
         progress=progress,
         release=release_memory if isinstance(target, str | os.PathLike) else None,
     )
-    return Probe(weights.source, tuple(layers), float(p), weights.notes)
+    return Probe(weights.source, tuple(layers), float(p), weights.notes, weights.order)
 
 
 def _open_target(target: Target, key: str | None) -> Weights:
@@ -97,7 +98,7 @@ def _open_target(target: Target, key: str | None) -> Weights:
     if isinstance(target, Mapping):
         selection = select_weights({name: _as_tensor(value) for name, value in target.items()}, key)
         tensors = tuple(describe_tensor(name, tensor) for name, tensor in selection.tensors)
-        return Weights("state dict", tensors, selection.notes)
+        return sort_if_alphabetical(Weights("state dict", tensors, selection.notes))
     if isinstance(target, str | os.PathLike):
         return open_weights(target, key=key)
     raise TargetError(

@@ -220,10 +220,10 @@ def test_bars_compare_the_stable_ranks_and_nothing_else():
 
 def test_shape_goes_where_that_keeps_names_apart():
     names = [f"{'p' * 10}{i}{'x' * 20}{o}{'y' * 15}" for i in "01" for o in "kv"]
-    head, *rows = format_layers([probed(name) for name in names], width=70).splitlines()
+    head, *rows = format_layers([probed(name) for name in names], width=64).splitlines()
     assert "shape" not in head
     assert len({row.split()[0] for row in rows}) == 4
-    assert "shape" in format_layers([probed(names[0])], width=70)
+    assert "shape" in format_layers([probed(names[0])], width=64)
 
 
 def test_noise_is_not_rounded_to_all_or_nothing():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rankwise.checkpoints.detect import Format, detect_format
 from rankwise.checkpoints.numpy import read_npy, read_npz
 from rankwise.checkpoints.onnx import read_onnx
+from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.checkpoints.pytorch import read_torch_legacy, read_torch_zip
 from rankwise.checkpoints.safetensors import read_safetensors
 from rankwise.checkpoints.safety import format_path, is_folder
@@ -43,7 +44,8 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
             parts; None chooses the weights and says so in the notes.
 
     Returns:
-        The tensors, with shape and type known.
+        The tensors, with shape and type known; in the network's order, if the file tells it, else
+        by name.
 
     Raises:
         CheckpointError: If it can't be read as weights; the text says why and what to do.
@@ -66,7 +68,7 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
     weights = _open_file(file, key)
     if not weights.tensors:
         raise CheckpointError(f"{format_path(file)}: contains no tensors.")
-    return weights
+    return sort_if_alphabetical(weights)
 
 
 def _open_file(path: Path, key: str | None, *, is_shard: bool = False) -> Weights:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from rankwise._text import quote, sanitize
 from rankwise.checkpoints.memory import BoundedHandle
+from rankwise.checkpoints.ordering import sort_names
 from rankwise.checkpoints.safety import (
     build_unreadable,
     convert_errors,
@@ -21,7 +21,7 @@ from rankwise.checkpoints.safety import (
     parse_json_object,
 )
 from rankwise.errors import CheckpointError, MissingExtraError
-from rankwise.probes.tensor import Status, Weight, Weights
+from rankwise.probes.tensor import Order, Status, Weight, Weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ def read_safetensors(path: Path) -> Weights:
         raise MissingExtraError(
             "safetensors", "safetensors", "Reading .safetensors files"
         ) from error
-    entries = _read_entries(path)
+    entries, order = _read_entries(path)
 
     def open_file() -> Any:  # noqa: ANN401 - safetensors has no type for it
         with convert_errors(path, _KIND):
@@ -77,13 +77,13 @@ def read_safetensors(path: Path) -> Weights:
     # Opened once now: safetensors' own checks of the header belong here, not to the first load.
     handle.get(0)
     tensors = tuple(_describe(path, entry, handle) for entry in entries)
-    return Weights(format_path(path), tensors)
+    return Weights(format_path(path), tensors, order=order)
 
 
-def _read_entries(path: Path) -> list[_Entry]:
+def _read_entries(path: Path) -> tuple[list[_Entry], Order]:
     header, data_size = _read_header(path)
-    metadata = header.pop("__metadata__", None)
-    entries = [_parse_entry(path, name, header[name]) for name in _sort_names(header, metadata)]
+    names, order = _order_names(header, header.pop("__metadata__", None))
+    entries = [_parse_entry(path, name, header[name]) for name in names]
     end = 0
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.end > data_size:
@@ -97,7 +97,7 @@ def _read_entries(path: Path) -> list[_Entry]:
                 "the file is damaged."
             )
         end = entry.end
-    return entries
+    return entries, order
 
 
 def _read_header(path: Path) -> tuple[dict[str, object], int]:
@@ -131,21 +131,21 @@ def _fits(dtype: str, shape: list[int], nbytes: int) -> bool:
     return known is None or math.prod(shape) * known.itemsize == nbytes
 
 
-def _sort_names(header: dict[str, object], metadata: object) -> list[str]:
-    """Return the tensors' names in the network's order, as far as the file tells it.
+def _order_names(header: dict[str, object], metadata: object) -> tuple[list[str], Order]:
+    """Return the tensors' names in the network's order, if the file tells it, else by name.
 
     The format's writer sorts by type, then by name. Metadata may say in which order the tensors
-    were given, as files of the lab do; otherwise layer2 is at least put before layer10.
+    were given, as files of the lab do.
     """
     match metadata:
         case {"order": str(text)} if (order := _parse_names(text)) and set(order) == set(header):
-            return list(dict.fromkeys(order))
+            return list(dict.fromkeys(order)), "network"
     names_by_type: dict[str, list[str]] = {}
     for name, value in header.items():
         dtype = value.get("dtype") if isinstance(value, dict) else ""
         names_by_type.setdefault(str(dtype), []).append(name)
     is_sorted = all(names == sorted(names) for names in names_by_type.values())
-    return sorted(header, key=_split_numbers) if is_sorted else list(header)
+    return (sort_names(header), "name") if is_sorted else (list(header), "network")
 
 
 def _parse_names(text: str) -> list[str] | None:
@@ -155,13 +155,6 @@ def _parse_names(text: str) -> list[str] | None:
         return None
     valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return names if valid else None
-
-
-def _split_numbers(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts layer2 before layer10."""
-    pieces = re.split(r"0*([0-9]+)", name)
-    # Of two numbers the one with more digits is larger; int() would refuse very long ones.
-    return [(len(piece) if place % 2 else 0, piece) for place, piece in enumerate(pieces)]
 
 
 def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:

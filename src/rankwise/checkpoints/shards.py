@@ -9,6 +9,7 @@ import torch
 
 from rankwise._text import quote
 from rankwise.checkpoints.nested import number_duplicates
+from rankwise.checkpoints.ordering import sort_names, sort_weights
 from rankwise.checkpoints.safety import (
     build_unreadable,
     convert_errors,
@@ -71,10 +72,13 @@ def find_weight_file(folder: Path) -> Path:
 def read_index(path: Path, open_file: Callable[[Path], Weights]) -> Weights:
     """Open the shards that an index such as ``model.safetensors.index.json`` names.
 
+    The index is sorted by name and does not tell the network's order. The numbers of the shards do,
+    where each of them has its tensors in the network's order, as PyTorch's have.
+
     Tensors that the index names but no shard contains get a row as unreadable.
     """
     places = _read_weight_map(path)
-    files = {name: safe_join(path.parent, name) for name in dict.fromkeys(places.values())}
+    files = {name: safe_join(path.parent, name) for name in sort_names(set(places.values()))}
     missing = [name for name, file in files.items() if not file.exists()]
     if missing:
         raise CheckpointError(
@@ -127,8 +131,10 @@ def _merge_shards(path: Path, places: dict[str, str], shards: dict[str, Weights]
     notes = [note for weights in shards.values() for note in weights.notes]
     if others:
         notes.append(f"tensors in another shard than the index says: {len(others)}")
-    return Weights(
+    merged = Weights(
         format_path(path),
         tuple(replace(tensor, name=name) for name, tensor in zip(names, tensors, strict=True)),
         tuple(dict.fromkeys(notes)),
     )
+    is_ordered = all(weights.order == "network" for weights in shards.values())
+    return merged if is_ordered else sort_weights(merged)

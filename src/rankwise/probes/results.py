@@ -22,6 +22,7 @@ from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import measure_random_layers
 from rankwise.probes.network_figures import NetworkFigures, compute_figures
+from rankwise.probes.tensor import Order
 from rankwise.probes.text import format_layers, format_skipped, format_summary
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ class Probe:
 
     Attributes:
         source: What was probed: a path, or a class name.
-        layers: A row for every tensor, in the model's order.
+        layers: A row for every tensor.
         p: The power in the stable rank, Eq. 2.
         notes: About the source: which part of a checkpoint was taken, what was left out.
+        order: "network" where the rows are in the network's own order, "name" where that is not
+            known and they are sorted by name.
 
     Example:
         >>> import torch, rankwise
@@ -57,6 +60,7 @@ class Probe:
     layers: tuple[LayerMetrics, ...]
     p: float = 2.0
     notes: tuple[str, ...] = ()
+    order: Order = "network"
 
     @property
     def probed(self) -> tuple[LayerMetrics, ...]:
@@ -92,7 +96,7 @@ class Probe:
         return network_quality(qualities, squared=squared, skip_empty=skip_empty)
 
     def __iter__(self) -> Iterator[LayerMetrics]:
-        """Iterate over the rows, in the model's order."""
+        """Iterate over the rows."""
         return iter(self.layers)
 
     def __getitem__(self, name: str) -> LayerMetrics:
@@ -107,7 +111,7 @@ class Probe:
 
         Args:
             sort: "quality", "stable_rank", "condition", "rank", "noise", "name" or "size", with "-"
-                before it for the other direction; None for the network's own order.
+                before it for the other direction; None for the order of the rows.
             top: How many layers to show.
             width: The maximum width of a line.
         """
@@ -157,7 +161,8 @@ class Probe:
             (1.0, 0.0)
         """
         layers = measure_random_layers(self.layers, p=self.p, seed=seed)
-        return Probe(f"{self.source} with random weights", tuple(layers), self.p)
+        source = f"{self.source} with random weights"
+        return Probe(source, tuple(layers), self.p, order=self.order)
 
     def plot(self, metric: str | None = None) -> Chart:
         """Plot the layers in network order, with random weights of the same shapes.
@@ -231,6 +236,7 @@ class Probe:
             "p": self.p,
             **self.figures.to_dict(),
             "notes": list(self.notes),
+            "order": self.order,
             "layers": [layer.to_dict() for layer in self.layers],
         }
 
@@ -253,7 +259,9 @@ class Probe:
             source, p, notes = data["source"], data["p"], data["notes"]
             if not all(isinstance(text, str) for text in (source, *notes)):
                 raise TypeError("source and notes must be texts")
-            return cls(source, layers, float(p), tuple(notes))
+            # Probes of earlier versions do not tell.
+            order: Order = "network" if data.get("order") == "network" else "name"
+            return cls(source, layers, float(p), tuple(notes), order)
         except _DAMAGED as error:
             raise CheckpointError(
                 f"Not a probe saved by this version of rankwise: {type(error).__name__}: {error}"

@@ -6,12 +6,16 @@ import copy
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd as _Convolution
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
+
+# Of tensors: the network's own, as a module or its state dict has it, or by their names.
+Order = Literal["network", "name"]
 
 
 class Status(str, Enum):
@@ -59,11 +63,12 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All tensors of a model or a file, in their own order."""
+    """All tensors of a model or a file."""
 
     source: str  # where they come from, as shown to the user: a class name or a path
     tensors: tuple[Weight, ...]
     notes: tuple[str, ...] = ()  # which part of a checkpoint was chosen, what was skipped
+    order: Order = "network"
 
 
 def describe_module(module: nn.Module) -> Weights:
