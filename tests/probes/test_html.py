@@ -56,7 +56,7 @@ def render(layers, **options):
 
 def test_has_table_summary_skipped_and_notes():
     page = Checker(
-        render([probed("conv1"), vector("conv1.bias")], title="net.pt", notes=["a note"])
+        render([probed("conv1"), vector("conv1.bias")], title="net.pt", notes=["Note: a note"])
     )
     assert page.open == []
     assert sum(tag == "tr" for tag, _ in page.tags) == 2

@@ -266,15 +266,15 @@ def _check_parquet(target: str) -> None:
 
 
 def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: bool) -> None:
-    from rankwise.probes.text import align_layers, format_skipped, format_summary
+    from rankwise.probes.text import align_layers, format_skipped, format_summary, list_notes
 
     console = make_console()
     width = get_table_width(console)
     print_lines(console, align_layers(result.layers, sort=sort, top=top, width=width))
     print_text(console, format_summary(result.layers, result.figures, width=width))
     print_text(console, format_skipped(result.layers, width=width))
-    notes = [wrap(f"Note: {sanitize(note)}", width) for note in result.notes]
-    print_text(console, "\n".join(notes))
+    notes = list_notes(result.notes, result.order)
+    print_text(console, "\n".join(wrap(note, width) for note in notes))
     if show_all:
         rows = [_format_layer(x) for x in result.layers if not x.is_probed or x.reason]
         print_text(console, "\n".join(wrap(row, width) for row in rows))

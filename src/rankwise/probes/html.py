@@ -70,7 +70,7 @@ def format_probe_html(
         )
     elif head:
         parts.append(_format_paragraphs(head))
-    parts += [f"<p>Note: {escape(sanitize(note))}</p>" for note in notes]
+    parts += [f"<p>{escape(sanitize(note))}</p>" for note in notes]
     return _wrap_fragment("".join(parts))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankwise._io import write_atomically
-from rankwise._text import sanitize, wrap
+from rankwise._text import wrap
 from rankwise.errors import (
     CheckpointError,
     ProbeMismatchError,
@@ -23,7 +23,7 @@ from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import measure_random_layers
 from rankwise.probes.network_figures import NetworkFigures, compute_figures
 from rankwise.probes.tensor import Order
-from rankwise.probes.text import format_layers, format_skipped, format_summary
+from rankwise.probes.text import format_layers, format_skipped, format_summary, list_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,7 @@ class Probe:
             format_layers(self.layers, sort=sort, top=top, width=width),
             format_summary(self.layers, self.figures, width=width),
             format_skipped(self.layers, width=width),
-            "\n".join(wrap(f"Note: {sanitize(note)}", width) for note in self.notes),
+            "\n".join(wrap(note, width) for note in list_notes(self.notes, self.order)),
         )
         return "\n\n".join(part for part in parts if part)
 
@@ -127,7 +127,8 @@ class Probe:
         return self.table()
 
     def _repr_html_(self) -> str:
-        return format_probe_html(self.layers, self.figures, title=self.source, notes=self.notes)
+        notes = list_notes(self.notes, self.order)
+        return format_probe_html(self.layers, self.figures, title=self.source, notes=notes)
 
     def diff(self, other: Probe) -> ProbeDiff:
         """Compare this probe with a later one, layer by layer, matched by name.

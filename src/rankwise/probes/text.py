@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.network_figures import NetworkFigures
+    from rankwise.probes.tensor import Order
 
 Item = TypeVar("Item")
 Line = tuple[Cell, ...]
 
 MAX_QUALITY = math.pi / 2
+BY_NAME = "layers are listed by name; their order in the network is not known"
 _MAX_NAMES = 4  # names listed before "and 12 more"
 _BAR_WIDTH = 4
 
@@ -269,6 +271,17 @@ def _describe_group(status: Status, group: Sequence[LayerMetrics]) -> str:
     else:
         listed = list_names(group, with_reasons=True)
     return f"  {len(group)} {label}: {listed}"
+
+
+def list_notes(notes: Sequence[str], order: Order) -> list[str]:
+    """Return the notes of a probe, and one on the order of its layers where that is not known.
+
+    Example:
+        >>> list_notes(("weights taken from 'model'",), "network")
+        ["Note: weights taken from 'model'"]
+    """
+    by_name = (BY_NAME,) if order == "name" else ()
+    return [f"Note: {sanitize(note)}" for note in (*notes, *by_name)]
 
 
 def clean_reason(layer: LayerMetrics) -> str:
