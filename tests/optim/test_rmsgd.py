@@ -152,9 +152,27 @@ def test_the_last_probe_tells_what_was_found():
     epoch(net, optimizer)
     plant(net[3].weight, 1, 9.0)
     optimizer.epoch_step()
-    assert [row.name for row in optimizer.last_probe.layers] == ["0.weight", "2.weight", "3.weight"]
+    assert [row.name for row in optimizer.last_probe.probed] == ["0.weight", "2.weight", "3.weight"]
     assert optimizer.last_probe["3.weight"].stable_rank == ranks_of(net)["3"]
     assert deepcopy(optimizer).last_probe is None
+
+
+@pytest.mark.parametrize("exclude", [None, "2.weight"])
+@pytest.mark.parametrize("named", [True, False])
+def test_the_last_probe_counts_every_parameter(named, exclude):
+    net = network()
+    optimizer = RMSGD(net.named_parameters() if named else net.parameters(), exclude=exclude)
+    epoch(net, optimizer)
+    optimizer.epoch_step()
+    probe = optimizer.last_probe
+    left_out = net[2].weight.numel() if named and exclude else 0
+    weights = sum(param.numel() for param in net.parameters() if param.ndim >= 2) - left_out
+    assert probe.parameters == sum(param.numel() for param in net.parameters())
+    assert probe.coverage == weights / probe.parameters < 1
+    names = [row.name for row in probe.layers]
+    assert len(set(names)) == len(names) == len(list(net.parameters()))
+    if named:
+        assert set(names) == {name for name, _ in net.named_parameters()}
 
 
 def test_ending_an_epoch_changes_neither_weights_nor_random_numbers_nor_the_grad_mode():

@@ -129,6 +129,7 @@ def test_any_optimizer(make):
     train(net, *data, optimizer, scheduler, epochs=3)
     assert all(rate != 0.01 for rate in scheduler.rates().values())
     assert scheduler.last_probe.probed
+    assert scheduler.last_probe.parameters == sum(param.numel() for param in net.parameters())
 
 
 def test_muon_for_the_matrices():

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankwise.errors import MissingExtraError, TargetError
 from rankwise.optim.group_state import get_rate
-from rankwise.optim.param_groups import select_weights
+from rankwise.optim.param_groups import select_weights, split_params
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.optim.stable_rank_lr import StableRankLR
 from rankwise.probes.results import Probe
@@ -214,12 +214,17 @@ def check_images() -> None:
 
 
 def _make_record(source: RateSource, probe: Probe, epoch: int) -> dict[str, Any]:
-    layers = [layer for layer in probe.layers if layer.status in LISTED]
-    optimizer = source if isinstance(source, RMSGD) else source.optimizer
+    if isinstance(source, RMSGD):
+        groups, options = source.param_groups, source.defaults
+        globs = options["include"], options["exclude"]
+    else:
+        groups, globs = source.optimizer.param_groups, (source.include, source.exclude)
+    left_out = {name for group in groups for name, _ in split_params(group, *globs)[1]}
+    layers = [
+        layer for layer in probe.layers if layer.status in LISTED and layer.name not in left_out
+    ]
     rates = {
-        name: get_rate(group)
-        for group in optimizer.param_groups
-        for name, _ in select_weights(group, None, None)
+        name: get_rate(group) for group in groups for name, _ in select_weights(group, None, None)
     }
     return {
         "epoch": int(epoch),

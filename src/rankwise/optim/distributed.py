@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rankwise.errors import DistributedError
 from rankwise.optim.rates import Reading
+from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, estimate_cost
 from rankwise.probes.tensor import Weight, describe_tensor
 
@@ -100,7 +101,8 @@ def assign_layers(
 ) -> list[tuple[Reading, int | None]]:
     """Agree with the other processes, which must all call this, on who measures each layer.
 
-    Return what all of them know of each layer, and the rank of the one that measures it.
+    Return what all of them know of each layer, and the rank of the one that measures it. Where
+    there is one, `others` has the rows of processes that hold none of the layer's weights.
     """
     announcements = all_gather_json({r.layer: _announce(r, tensors[r.layer]) for r in readings})
     here = get_rank()
@@ -110,9 +112,21 @@ def assign_layers(
         team = teams[reading.layer]
         known = reading._replace(stepped=team.has_stepped(announcements))
         if team.owner is not None:
-            known = known._replace(previous=announcements[team.owner][reading.layer]["previous"])
+            known = known._replace(
+                previous=announcements[team.owner][reading.layer]["previous"],
+                others=_list_others(team, announcements),
+            )
         assigned.append((known, team.owner))
     return assigned
+
+
+def _list_others(team: _Team, announcements: Announcements) -> tuple[LayerMetrics, ...]:
+    """Return the rows of vectors on processes that hold nothing else of a layer.
+
+    That is how a ZeroRedundancyOptimizer divides a layer, each vector on one process.
+    """
+    rows = (row for rank in team.others for row in announcements[rank][team.layer]["others"])
+    return tuple(map(LayerMetrics.from_dict, rows))
 
 
 def _announce(reading: Reading, tensors: NamedTensors) -> dict[str, Any]:
@@ -125,6 +139,7 @@ def _announce(reading: Reading, tensors: NamedTensors) -> dict[str, Any]:
         "cost": cost,
         "previous": reading.previous,
         "stepped": reading.stepped,
+        "others": [] if weights else [row.to_dict() for row in reading.others],
     }
 
 

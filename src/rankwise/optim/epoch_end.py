@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
 
 from rankwise.optim.distributed import (
     NamedTensors,
@@ -14,7 +17,7 @@ from rankwise.optim.distributed import (
     get_rank,
     get_world_size,
 )
-from rankwise.optim.param_groups import Group, list_layers, select_weights
+from rankwise.optim.param_groups import Group, list_layers, split_params
 from rankwise.optim.rates import Reading, State
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, measure_weight, measure_weights
@@ -76,14 +79,16 @@ def measure_start(
 
 
 def make_probe(readings: Sequence[Reading], p: float) -> Probe:
-    """Return the metrics of all layers as a probe."""
-    return Probe("optimizer", tuple(row for reading in readings for row in reading.metrics), p)
+    """Return a row for every parameter of all layers as a probe."""
+    rows = (row for reading in readings for row in (*reading.metrics, *reading.others))
+    return Probe("optimizer", tuple(rows), p)
 
 
 def _list_readings(
     groups: Sequence[Group], states: Sequence[State], include: Globs, exclude: Globs
 ) -> tuple[list[Reading], dict[str, NamedTensors]]:
     """Return what is known of each layer before it is measured, and its weights."""
+    # The rows of other parameters cost some microseconds each, and nothing is loaded for them.
     readings: list[Reading] = []
     tensors: dict[str, NamedTensors] = {}
     for layer, members in list_layers(groups).items():
@@ -91,9 +96,20 @@ def _list_readings(
         lead = members[has_weight.index(True)] if any(has_weight) else members[0]
         ordered = (lead, *(i for i in members if i != lead))
         stepped = any(states[i].stepped for i in members)
-        readings.append(Reading(layer, ordered, stepped, states[lead].stable_rank))
-        tensors[layer] = [w for i in members for w in select_weights(groups[i], include, exclude)]
+        parts = [split_params(groups[i], include, exclude) for i in members]
+        tensors[layer] = [weight for weights, _ in parts for weight in weights]
+        rows = tuple(_describe_other(*named) for _, others in parts for named in others)
+        reading = Reading(layer, ordered, stepped, states[lead].stable_rank, others=rows)
+        readings.append(reading)
     return readings, tensors
+
+
+def _describe_other(name: str, param: Tensor) -> LayerMetrics:
+    weight = describe_tensor(name, param)
+    if param.ndim >= 2:
+        left_out = (Status.FILTERED, "left out by include or exclude")
+        weight = dataclasses.replace(weight, obstacle=weight.obstacle or left_out)
+    return measure_weight(weight)
 
 
 def _measure_here(
@@ -112,15 +128,28 @@ def _measure_shared(
     weights = {r.layer: _describe_weights(tensors[r.layer], r.stepped) for r, _ in assigned}
     own = {reading.layer for reading, owner in assigned if owner == get_rank()}
     metrics = _measure_weights(weights, p, own)
-    received = all_gather_json({n: [row.to_dict() for row in rows] for n, rows in metrics.items()})
+    others = {reading.layer: reading.others for reading in readings}
+    received = all_gather_json(
+        {n: [_encode(rows), _encode(others[n])] for n, rows in metrics.items()}
+    )
     return [
-        reading
-        if owner is None
-        else reading._replace(
-            metrics=tuple(LayerMetrics.from_dict(row) for row in received[owner][reading.layer])
-        )
+        reading if owner is None else _complete(reading, *received[owner][reading.layer])
         for reading, owner in assigned
     ]
+
+
+def _encode(rows: Iterable[LayerMetrics]) -> list[dict[str, Any]]:
+    return [row.to_dict() for row in rows]
+
+
+def _complete(
+    reading: Reading, metrics: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]
+) -> Reading:
+    """Add what the owner of a layer has sent: the rows of its weights, and its other rows."""
+    rows = tuple(map(LayerMetrics.from_dict, metrics))
+    return reading._replace(
+        metrics=rows, others=(*map(LayerMetrics.from_dict, others), *reading.others)
+    )
 
 
 def _describe_weights(tensors: NamedTensors, stepped: bool) -> list[Weight]:

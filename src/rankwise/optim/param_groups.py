@@ -108,18 +108,27 @@ def select_weights(
     group: Group, include: Sequence[str] | None, exclude: Sequence[str] | None
 ) -> list[tuple[str, Tensor]]:
     """Return the weights of a group to measure; globs match a name or a kind of layer."""
+    return split_params(group, include, exclude)[0]
+
+
+def split_params(
+    group: Group, include: Sequence[str] | None, exclude: Sequence[str] | None
+) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]]]:
+    """Return the weights of a group to measure, and its other parameters, each with a name."""
 
     def matches(name: str, weight: Tensor, globs: Sequence[str]) -> bool:
         texts = (name, infer_kind(name, tuple(weight.shape)))
         return any(fnmatchcase(text, glob) for text in texts for glob in globs)
 
-    return [
-        (name, weight)
-        for name, weight in _name_params(group)
-        if weight.ndim >= 2
-        and (include is None or matches(name, weight, include))
-        and not (exclude and matches(name, weight, exclude))
-    ]
+    weights, others = [], []
+    for name, param in _name_params(group):
+        is_measured = (
+            param.ndim >= 2
+            and (include is None or matches(name, param, include))
+            and not (exclude and matches(name, param, exclude))
+        )
+        (weights if is_measured else others).append((name, param))
+    return weights, others
 
 
 def _name_params(group: Group) -> Iterator[tuple[str, Tensor]]:
@@ -129,7 +138,10 @@ def _name_params(group: Group) -> Iterator[tuple[str, Tensor]]:
     several = sum(param.ndim >= 2 for param in params) > 1
     # ZeroRedundancyOptimizer leaves some of the parameters and all of the names; a weight is first.
     label = names[0] if names and not several else str(group.get("name", "weight"))
-    return ((f"{label}[{i}]" if several else label, param) for i, param in enumerate(params))
+    return (
+        (f"{label}[{i}]" if several or param.ndim < 2 else label, param)
+        for i, param in enumerate(params)
+    )
 
 
 def _split_by_order(

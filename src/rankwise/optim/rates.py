@@ -52,6 +52,7 @@ class Reading(NamedTuple):
     stepped: bool = True
     previous: float | None = None  # s(t−1); None if it was never measured
     metrics: tuple[LayerMetrics, ...] = ()  # of each of its weights
+    others: tuple[LayerMetrics, ...] = ()  # rows of its parameters that are not to be measured
 
     @property
     def failure(self) -> LayerMetrics | None:

@@ -65,6 +65,9 @@ def test_replicas_divide_the_probe_and_train_as_one_process_would(tmp_path, proc
     found = launch(replicas, processes, tmp_path)
 
     assert close(found[0]["rates"], rates)
+    shared = rankwise.Probe.from_json(found[0]["probe"])
+    assert shared.parameters == sum(param.numel() for param in model.parameters())
+    assert shared.coverage == optimizer.last_probe.coverage
     for one in found[1:]:
         assert one["rates"] == found[0]["rates"]
         assert one["probe"] == found[0]["probe"]

@@ -128,13 +128,23 @@ def names_of(exclude):
     )
     train(ddp, zero, zero.optim.epoch_step, epochs=1)
     pieces = [len(g["params"]) != len(g["param_names"]) for g in zero.optim.param_groups]
-    return [layer.name for layer in zero.optim.last_probe.layers], pieces
+    return [layer.name for layer in zero.optim.last_probe.probed], pieces
 
 
 def test_weights_keep_their_names_where_vectors_are_elsewhere(tmp_path):
     for names, pieces in launch(names_of, 2, tmp_path, exclude="3.weight"):
         assert names == ["0.weight", "5.weight", "8.weight"]
         assert any(pieces)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_the_probe_counts_what_other_processes_hold(tmp_path, processes):
+    expected = rankwise.probe(network()).figures
+    trained = sum(param.numel() for param in network().parameters())
+    for one in launch(divided, processes, tmp_path):
+        found = rankwise.Probe.from_json(one["probe"]).figures
+        assert found.parameters == trained
+        assert found.coverage == expected.coverage * expected.parameters / trained
 
 
 def with_warm_up():
