@@ -18,6 +18,8 @@ from torch.nn.functional import cross_entropy
 from rankwise import RMSGD, StableRankLR, layer_groups
 from rankwise.integrations.lightning import EpochStep
 
+S = "stable_rank_by_width"
+
 pytestmark = [
     # The tests' data is small, on purpose.
     pytest.mark.filterwarnings("ignore:The number of training batches .* is smaller than the log"),
@@ -140,18 +142,18 @@ def test_the_loggers_get_what_the_probe_found(fit, tmp_path):
             values = logged(tmp_path, f"{kind}/{name}")
             assert len(values) == EPOCHS
             assert values[-1] == getattr(layer, kind)
-    assert logged(tmp_path, "Q")[-1] == probe.quality
-    assert [row["step"] for row in rows_of(tmp_path) if row["Q"]] == ["3", "7", "11"]
+    assert logged(tmp_path, S)[-1] == probe.figures.stable_rank_by_width
+    assert [row["step"] for row in rows_of(tmp_path) if row[S]] == ["3", "7", "11"]
 
 
 def test_logging_can_be_turned_off(fit, tmp_path):
     trainer = fit([EpochStep(log=False)], logger=CSVLogger(tmp_path, name="", version=""))
     assert set(rows_of(tmp_path)[0]) == {"epoch", "step", "loss"}
-    assert "Q" not in trainer.callback_metrics
+    assert S not in trainer.callback_metrics
 
 
 def test_q_can_be_monitored(fit):
-    stop = EarlyStopping("Q", mode="max", min_delta=100.0, patience=1)
+    stop = EarlyStopping(S, mode="max", min_delta=100.0, patience=1)
     trainer = fit([EpochStep(), stop], max_epochs=5)
     assert trainer.current_epoch == 2
 
@@ -175,7 +177,7 @@ def savers(folder):
     return {
         "the end of training's epoch": (4, [EpochStep(), after_training]),
         "the end of validation": (4, [after_validation, EpochStep()]),
-        "a monitored Q": (4, [EpochStep(), ModelCheckpoint(**every, monitor="Q", mode="max")]),
+        "a monitored S": (4, [EpochStep(), ModelCheckpoint(**every, monitor=S, mode="max")]),
         "an epoch's last step": (4, [EpochStep(), ModelCheckpoint(**every, every_n_train_steps=4)]),
         "an epoch's middle": (3, [EpochStep(), ModelCheckpoint(**every, every_n_train_steps=3)]),
         "before the update": (4, [Saver(folder / "step=4.ckpt", after=4), EpochStep()]),
@@ -229,7 +231,7 @@ def test_several_optimizers_of_a_manual_loop_each_end_their_epochs(fit, network,
     first, second = (optimizer.last_probe.layers[0] for optimizer in trainer.optimizers)
     assert logged(tmp_path, "stable_rank/weight")[-1] == first.stable_rank
     assert logged(tmp_path, "stable_rank-1/weight")[-1] == second.stable_rank
-    assert len(logged(tmp_path, "Q-1")) == EPOCHS
+    assert len(logged(tmp_path, f"{S}-1")) == EPOCHS
 
 
 def adamw(model, **options):
@@ -255,7 +257,7 @@ def test_the_scheduler_ends_epochs_as_in_a_plain_loop(fit, network, scheduled, c
     trainer = fit([EpochStep(), LearningRateMonitor("epoch")], module=module, logger=logger)
     assert trainer.lr_scheduler_configs[0].scheduler.rates() == expected
     assert len(set(expected.values())) == 2
-    assert len(logged(tmp_path, "Q")) == EPOCHS
+    assert len(logged(tmp_path, S)) == EPOCHS
     assert len(logged(tmp_path, "lr-AdamW/hidden")) == EPOCHS
 
 

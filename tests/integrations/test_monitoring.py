@@ -19,6 +19,8 @@ from rankwise.integrations.monitoring import (
     to_png,
 )
 
+S = "stable_rank_by_width"
+
 
 @pytest.fixture
 def train(network, batches):
@@ -236,9 +238,9 @@ def test_scalars_are_named_by_kind_and_layer(network, batches):
     optimizer.step()
     optimizer.epoch_step()
     scalars = layer_scalars(optimizer, ("quality",))
-    assert scalars.keys() == {"quality/hidden", "quality/out", "Q"}
+    assert scalars.keys() == {"quality/hidden", "quality/out", S}
     assert scalars["quality/out"] == optimizer.last_probe["out.weight"].quality
-    assert scalars["Q"] == pytest.approx(optimizer.last_probe.quality)
+    assert scalars[S] == optimizer.last_probe.figures.stable_rank_by_width
 
 
 def test_without_a_probed_layer_there_is_no_q(network, batches):

@@ -13,6 +13,8 @@ from rankwise.integrations import tensorboard
 from rankwise.integrations.monitoring import LayerHistory
 from rankwise.integrations.tensorboard import log_images, log_layers
 
+S = "stable_rank_by_width"
+
 
 def read(folder):
     events = EventAccumulator(str(folder))
@@ -39,7 +41,7 @@ def test_every_layers_rate_and_metrics_are_written(network, batches, tmp_path):
             rates.append(optimizer.rates())
     curves = read(tmp_path)
     kinds = ("rate", "stable_rank", "condition", "quality")
-    assert curves.keys() == {f"{kind}/{n}" for kind in kinds for n in ("hidden", "out")} | {"Q"}
+    assert curves.keys() == {f"{kind}/{n}" for kind in kinds for n in ("hidden", "out")} | {S}
     for name in ("hidden", "out"):
         curve = curves[f"rate/{name}"]
         assert [event.step for event in curve] == [0, 1]
@@ -47,7 +49,7 @@ def test_every_layers_rate_and_metrics_are_written(network, batches, tmp_path):
         layer = optimizer.last_probe[f"{name}.weight"]
         for kind in kinds[1:]:
             assert curves[f"{kind}/{name}"][-1].value == pytest.approx(getattr(layer, kind))
-    assert curves["Q"][-1].value == pytest.approx(optimizer.last_probe.quality)
+    assert curves[S][-1].value == pytest.approx(optimizer.last_probe.figures.stable_rank_by_width)
 
 
 def test_a_scheduler_is_written_as_well_and_tags_can_have_a_prefix(network, batches, tmp_path):
@@ -60,7 +62,7 @@ def test_a_scheduler_is_written_as_well_and_tags_can_have_a_prefix(network, batc
         log_layers(writer, scheduler, 3, prefix="generator/")
     curves = read(tmp_path)
     assert curves["generator/rate/out"][0].value == pytest.approx(scheduler.rates()["out"])
-    assert curves["generator/Q"][0].step == 3
+    assert curves[f"generator/{S}"][0].step == 3
 
 
 def test_before_the_first_epochs_end_there_are_rates_only(network, tmp_path):

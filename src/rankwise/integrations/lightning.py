@@ -44,9 +44,10 @@ class EpochStep(Callback):
     the rates by layer.
 
     Args:
-        log: Whether to log "stable_rank/<layer>", "quality/<layer>" and "Q" after each epoch; they
-            can be monitored, as by `EarlyStopping("Q", mode="max")`. With several optimizers those
-            of the second are "stable_rank-1/<layer>" and so on.
+        log: Whether to log "stable_rank/<layer>", "quality/<layer>" and "stable_rank_by_width", the
+            network's S, after each epoch. With several optimizers those of the second are
+            "stable_rank-1/<layer>" and so on. Neither S nor q chooses a model: S follows time and
+            goes on rising while a network overfits. Stop by a validation score.
         images_every: After how many epochs to log charts of the layers, and of their rates and
             quality so far, as images to TensorBoard and W&B: "charts/layers", "charts/rates" and
             "charts/quality"; also at the end of training. 0 for never.

@@ -61,10 +61,11 @@ def get_source(wrapper: object) -> RateSource:
 
 
 def layer_scalars(source: RateSource, kinds: Sequence[str]) -> dict[str, float]:
-    """Return a number for each layer and kind, as "rate/conv1", and the network's Q.
+    """Return a number for each layer and kind, as "rate/conv1", and "stable_rank_by_width".
 
     The kinds are "rate" and names of metrics; before the end of the first epoch there are rates
-    only.
+    only. The last is S, the network's stable rank weighted by width: it shows how far training has
+    come, not how good the network is, and goes on rising while a network overfits.
     """
     scalars: dict[str, float] = {}
     if "rate" in kinds:
@@ -75,7 +76,8 @@ def layer_scalars(source: RateSource, kinds: Sequence[str]) -> dict[str, float]:
     for kind in kinds:
         for layer in probe.probed if kind != "rate" else ():
             scalars[f"{kind}/{_layer_name(layer.name)}"] = getattr(layer, kind)
-    return scalars if probe.quality is None else {**scalars, "Q": probe.quality}
+    network = probe.figures.stable_rank_by_width
+    return scalars if network is None else {**scalars, "stable_rank_by_width": network}
 
 
 class LayerHistory:

@@ -14,10 +14,11 @@ __all__ = ["log_images", "log_layers"]
 
 
 def log_layers(writer: SummaryWriter, source: object, epoch: int, *, prefix: str = "") -> None:
-    """Write every layer's rate, stable rank, condition and quality, and the network's Q.
+    """Write every layer's rate, stable rank, condition and quality, and the network's S.
 
     Call it after `epoch_step()`, or after `step()` of the scheduler. The tags are "rate/conv1",
-    "stable_rank/conv1", "condition/conv1", "quality/conv1", … and "Q".
+    "stable_rank/conv1", "condition/conv1", "quality/conv1", … and "stable_rank_by_width". None of
+    them says which epoch to keep: S goes on rising while a network overfits.
 
     Args:
         writer: The writer.

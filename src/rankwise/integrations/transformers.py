@@ -91,9 +91,10 @@ class EpochStep(TrainerCallback):
     """Calls RMSGD's `epoch_step()` at the end of each epoch, before any checkpoint of that epoch.
 
     Args:
-        log: Takes "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and "Q" after each
-            epoch: the Trainer's `log`, as in `trainer.add_callback(EpochStep(log=trainer.log))`.
-            A StableRankLR is logged too.
+        log: Takes "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and
+            "stable_rank_by_width", the network's S, after each epoch: the Trainer's `log`, as in
+            `trainer.add_callback(EpochStep(log=trainer.log))`. A StableRankLR is logged too. None
+            of them is for `metric_for_best_model`: S goes on rising while a network overfits.
 
     Example:
         >>> from rankwise.integrations.transformers import EpochStep
