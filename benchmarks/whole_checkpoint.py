@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import rankwise
-from benchmarks.checkpoints import download_checkpoint
+from benchmarks.packages import download_checkpoint
 from benchmarks.timing import format_table, limit_threads, time_best
 
 

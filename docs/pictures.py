@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.checkpoints import download_checkpoint
+from benchmarks.packages import download_checkpoint
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
