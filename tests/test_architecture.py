@@ -14,7 +14,7 @@ PACKAGE = Path(rankwise.__file__).parent
 # What each folder may import, beside itself and what everyone may use.
 EVERYONE = {"errors", "_lazy", "_text", "_table", "_io", "__init__"}
 _LIBRARY = {"numerics", "charts", "probes", "checkpoints", "optim", "api"}
-_LAB = _LIBRARY | {"lab"}
+_LAB = _LIBRARY | {"checks", "lab"}
 _REPORTS = _LAB | {"study", "reports"}
 MAY_IMPORT = {
     "numerics": set(),
@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "checkpoints": {"numerics", "charts", "probes"},
     "optim": {"numerics", "charts", "probes"},
     "api": {"numerics", "charts", "probes", "checkpoints"},
-    "lab": _LIBRARY,
+    "checks": _LIBRARY,
+    "lab": _LIBRARY | {"checks"},
     "study": _LAB,
     "reports": _LAB | {"study"},
     "integrations": _REPORTS,
@@ -33,7 +34,7 @@ MAY_IMPORT = {
     "_text": set(),
     "_io": set(),
     "_table": set(),
-    "__init__": _LIBRARY,
+    "__init__": _LIBRARY | {"checks"},
     "__main__": {"cli"},
 }
 

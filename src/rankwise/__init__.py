@@ -12,6 +12,10 @@ from rankwise._lazy import import_lazily
 
 if TYPE_CHECKING:  # for type checkers; a test compares these names with the table below
     from rankwise.api import probe as probe
+    from rankwise.checks.check import check as check
+    from rankwise.checks.findings import Finding as Finding
+    from rankwise.checks.findings import Findings as Findings
+    from rankwise.checks.findings import Severity as Severity
     from rankwise.errors import ArgumentError as ArgumentError
     from rankwise.errors import CheckpointError as CheckpointError
     from rankwise.errors import DistributedError as DistributedError
@@ -56,6 +60,8 @@ __version__ = "0.1.0"
 
 _PUBLIC_NAMES = {
     ".api": "probe",
+    ".checks.check": "check",
+    ".checks.findings": "Finding Findings Severity",
     ".errors": (
         "ArgumentError CheckpointError DistributedError MissingExtraError NotFiniteError "
         "ProbeMismatchError RankwiseError TargetError UnknownLayerError UnsafeFileError"

@@ -76,10 +76,8 @@ def probe(
     if not (isinstance(p, int | float) and 0 < p < math.inf):
         raise ArgumentError(f"Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got {p!r}.")
     check_modes(modes)
-    weights = _open_target(target, key)
-    tensors = combine_parts(strip_wrappers(weights.tensors))
-    if split:
-        tensors = split_stacks(tensors)
+    weights = open_target(target, key)
+    tensors = split_stacks(weights.tensors) if split else weights.tensors
     layers = measure_weights(
         mark_ties(_filter_by_name(tensors, include, exclude)),
         p=float(p),
@@ -92,7 +90,14 @@ def probe(
     return Probe(weights.source, tuple(layers), float(p), weights.notes, weights.order)
 
 
-def _open_target(target: Target, key: str | None) -> Weights:
+def open_target(target: Target, key: str | None = None) -> Weights:
+    """Open a module, a mapping or a path: weights under their own names, in parts no longer."""
+    weights = _describe_target(target, key)
+    tensors = combine_parts(strip_wrappers(weights.tensors))
+    return dataclasses.replace(weights, tensors=tuple(tensors))
+
+
+def _describe_target(target: Target, key: str | None) -> Weights:
     if isinstance(target, nn.Module):
         return describe_module(target)
     if isinstance(target, Mapping):

@@ -1,4 +1,4 @@
-"""The command line: `rankwise probe`, `diff`, `explain`, `report`, `watch`, `train`, `study`.
+"""The command line: `rankwise check`, `probe`, `diff`, `explain`, `report`, `train` and others.
 
 Commands import what they need when they run, so that `--help` does not wait for torch.
 """
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import rankwise
+from rankwise.cli.check import CHECK_EXAMPLES, check
 from rankwise.cli.output import CommandGroup, run_command
 from rankwise.cli.probe import (
     DIFF_EXAMPLES,
@@ -27,6 +28,7 @@ __all__ = ["app", "run"]
 
 EXAMPLES = """\b
 Examples:
+  rankwise check model.safetensors
   rankwise probe model.safetensors
   rankwise diff before.pt after.pt
   rankwise explain stable_rank
@@ -46,6 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command(epilog=CHECK_EXAMPLES)(check)
 app.command(epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)

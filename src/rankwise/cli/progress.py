@@ -105,10 +105,10 @@ class ProgressBar:
 
 
 @contextmanager
-def show_probing() -> Iterator[Callable[[rankwise.Progress], None]]:
+def show_probing(label: str = "Probing") -> Iterator[Callable[[rankwise.Progress], None]]:
     """Show a bar while weights are probed; yield a function that moves it."""
     with ProgressBar(delay=_SHOW_AFTER) as bar:
-        yield lambda now: bar.update("Probing", done=now.done, total=now.total, note=now.name)
+        yield lambda now: bar.update(label, done=now.done, total=now.total, note=now.name)
 
 
 class _TimeColumn(ProgressColumn):

@@ -86,6 +86,11 @@ def _list_unfoldings(shape: tuple[int, ...], modes: Modes, transposed: bool) -> 
             yield Unfolding((mode,), int(axis), min(rows, columns), max(rows, columns))
 
 
+def is_transposed(kind: str | None) -> bool:
+    """Return whether a kind of layer stores its weight as `[in, out/groups, *kernel]`."""
+    return (kind or "").startswith("conv_transpose")
+
+
 def unfold(weight: Tensor, axis: int = 0) -> Tensor:
     """Reshape a weight to a matrix whose rows run along one axis.
 

@@ -27,7 +27,7 @@ from rankwise.numerics.spectrum import (
     convert_to_float64,
     count_block_entries,
 )
-from rankwise.numerics.unfold import Modes, Unfolding, infer_kind, plan_unfoldings
+from rankwise.numerics.unfold import Modes, Unfolding, infer_kind, is_transposed, plan_unfoldings
 from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetrics
 from rankwise.probes.tensor import Status, Weight
 from rankwise.probes.workers import Task, run_tasks
@@ -191,17 +191,13 @@ def _compare(
     """Compare a weight with random numbers, along its output axis; None for zeros and products."""
     if norm == 0.0 or tensor.shape != weight.shape:
         return None
-    axis = int(_is_transposed(weight))
+    axis = int(is_transposed(weight.kind))
     largest = max(mode.spectral_norm for mode in modes if mode.mode != "input" or len(modes) == 1)
     return compare_with_random(tensor.movedim(axis, 0), (largest / norm) ** 2, workspace)
 
 
-def _is_transposed(weight: Weight) -> bool:
-    return (weight.kind or "").startswith("conv_transpose")
-
-
 def _plan(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
-    return plan_unfoldings(weight.shape, modes=modes, transposed=_is_transposed(weight))
+    return plan_unfoldings(weight.shape, modes=modes, transposed=is_transposed(weight.kind))
 
 
 def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:

@@ -1,0 +1,253 @@
+"""Tensor → facts: what the checks know of its entries, filters and inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Numbers that are converted to float64 at a time.
+_CHUNK = 4 << 20
+# A filter is dead if its norm is below this share of the norm of strong filters; weight decay takes
+# unused filters to 1e-20 and less, small but used ones are above a hundredth.
+_DEAD = 1e-4
+# The quantile of norms that stands for a strong filter: alive even where 90 % are dead, and not the
+# one filter in twenty that a damaged entry may blow up.
+_STRONG = 0.95
+# Two filters are near-identical if their cosine is above this.
+NEAR_IDENTICAL = 0.9999
+# Beyond this number of filters only exact copies are looked for.
+_MAX_PAIRED = 8192
+_PROJECTED = 48  # dimensions that filters are projected to before pairs are compared
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What one pass over a tensor shows; the rest is zero for tensors that are not finite.
+
+    Attributes:
+        entries: How many numbers it holds.
+        not_finite: How many are NaN or infinite.
+        minus_infinite: How many are −inf.
+        zeros: How many are exactly zero.
+        rms: Root of the mean square.
+        largest: The largest absolute value.
+        runner_up: The second largest.
+        low, high: The smallest and the largest number.
+        filters: Its length along the output axis; 0 for vectors.
+        inputs: The product of its other sides.
+        dead_filters: How many filters are zero, or nearly so against the others.
+        dead_inputs: The same for inputs.
+        copies: How many filters are identical, or nearly so, to an earlier one.
+        top_filter: The largest norm of a filter over the second largest.
+        digest: Equal for tensors with equal values.
+    """
+
+    entries: int
+    not_finite: int
+    minus_infinite: int = 0
+    zeros: int = 0
+    rms: float = 0.0
+    largest: float = 0.0
+    runner_up: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    filters: int = 0
+    inputs: int = 0
+    dead_filters: int = 0
+    dead_inputs: int = 0
+    copies: int = 0
+    top_filter: float = 1.0
+    digest: str = ""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all entries are one number other than zero."""
+        return self.entries > 1 and self.low == self.high != 0.0
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all entries are zero."""
+        return self.entries > 0 and self.zeros == self.entries
+
+
+def gather_facts(tensor: Tensor, axis: int = 0) -> TensorFacts:
+    """Gather the facts of a floating tensor whose filters run along `axis`.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.checks.facts import gather_facts
+        >>> facts = gather_facts(torch.eye(4)[[0, 0, 1, 2]])
+        >>> facts.copies, facts.dead_inputs
+        (1, 1)
+    """
+    with torch.no_grad():
+        return _gather(tensor.detach(), axis)
+
+
+def _gather(tensor: Tensor, axis: int) -> TensorFacts:
+    if tensor.numel() == 0:
+        return TensorFacts(0, 0)
+    is_matrix = tensor.ndim > 1
+    # A vector is taken for one filter.
+    matrix = tensor.movedim(axis, 0) if is_matrix else tensor.reshape(1, -1)
+    inputs = matrix[0].numel()
+    # Divided by a power of two near the largest entry, so that squares neither overflow nor vanish.
+    peak = _find_peak(matrix)
+    if not math.isfinite(peak):
+        return _count_not_finite(matrix)
+    scale = math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak else 1.0
+    zeros, squares = 0, matrix.new_zeros(inputs, dtype=torch.float64)
+    low, high = math.inf, -math.inf
+    norms: list[Tensor] = []
+    sums: list[Tensor] = []
+    peaks: list[Tensor] = []
+    projected: list[Tensor] = []
+    projection = _draw_projection(inputs, matrix.device)
+    for block in split_filters(matrix):
+        zeros += block.numel() - int(torch.count_nonzero(block))
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+        peaks.append(block.abs().amax(1))
+        scaled = block / scale
+        square = scaled * scaled
+        norms.append(square.sum(1).sqrt())
+        squares += square.sum(0)
+        sums.append(scaled.sum(1))
+        if is_matrix:
+            projected.append(scaled @ projection)
+    norm = torch.cat(norms)
+    top = torch.cat(peaks)
+    largest, runner_up = _find_two_largest(matrix, top)
+    total = math.sqrt(float(squares.sum()) / tensor.numel())
+    facts = {
+        "entries": tensor.numel(),
+        "not_finite": 0,
+        "zeros": zeros,
+        "rms": total * scale,
+        "largest": largest,
+        "runner_up": runner_up,
+        "low": low,
+        "high": high,
+        "digest": _digest(norm, squares, torch.cat(sums), scale),
+    }
+    if not is_matrix:
+        return TensorFacts(**facts)  # type: ignore[arg-type]
+    two = norm.topk(min(2, len(norm))).values.tolist()
+    return TensorFacts(
+        **facts,  # type: ignore[arg-type]
+        filters=len(norm),
+        inputs=inputs,
+        dead_filters=_count_dead(norm),
+        dead_inputs=_count_dead(squares.sqrt()),
+        copies=_count_copies(matrix, norm, torch.cat(projected)),
+        top_filter=two[0] / two[1] if len(two) == 2 and two[1] > 0 else 1.0,
+    )
+
+
+def split_filters(matrix: Tensor) -> Iterator[Tensor]:
+    """Yield some filters at a time, each as a row, in float64 (float32 on devices without)."""
+    if matrix.ndim < 2:
+        matrix = matrix.reshape(1, -1)
+    wide = torch.float32 if matrix.device.type == "mps" else torch.float64
+    step = max(1, _CHUNK // max(1, matrix[0].numel()))
+    for start in range(0, len(matrix), step):
+        yield matrix[start : start + step].to(wide).flatten(1)
+
+
+def _find_peak(matrix: Tensor) -> float:
+    """Return the largest absolute value; NaN or infinity if any entry is."""
+    peaks = [float(block.abs().max()) for block in split_filters(matrix)]
+    return math.nan if any(map(math.isnan, peaks)) else max(peaks)
+
+
+def _count_not_finite(matrix: Tensor) -> TensorFacts:
+    not_finite = minus_infinite = 0
+    for block in split_filters(matrix):
+        not_finite += block.numel() - int(torch.isfinite(block).sum())
+        minus_infinite += int(torch.isneginf(block).sum())
+    return TensorFacts(matrix.numel(), not_finite, minus_infinite)
+
+
+def _find_two_largest(matrix: Tensor, peaks: Tensor) -> tuple[float, float]:
+    """Return the two largest absolute values, from the peaks of all filters."""
+    row = int(peaks.argmax())
+    inside = next(split_filters(matrix[row : row + 1])).abs().flatten()
+    two = inside.topk(min(2, len(inside))).values.tolist()
+    others = torch.cat((peaks[:row], peaks[row + 1 :]))
+    candidates = [*two[1:], *([float(others.max())] if len(others) else [])]
+    return two[0], max(candidates, default=0.0)
+
+
+def _count_dead(norms: Tensor) -> int:
+    if len(norms) < 2:
+        return 0
+    # Not torch.quantile, which takes no more than 16 million values.
+    strong = float(norms.kthvalue(max(1, math.ceil(_STRONG * len(norms)))).values)
+    if strong == 0.0:  # more than 95 % are exactly zero
+        strong = float(norms.max())
+    return int((norms <= _DEAD * strong).sum())
+
+
+def _draw_projection(inputs: int, device: torch.device) -> Tensor:
+    """Draw a fixed matrix that projects filters to a few dimensions and keeps their distances."""
+    wide = torch.float32 if device.type == "mps" else torch.float64
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    size = (inputs, min(inputs, _PROJECTED))
+    if inputs <= _PROJECTED:
+        return torch.eye(inputs, dtype=wide, device=device)
+    drawn = torch.randn(size, generator=generator, dtype=torch.float32, device="cpu")
+    return (drawn / math.sqrt(_PROJECTED)).to(device, wide)
+
+
+def _count_copies(matrix: Tensor, norms: Tensor, projected: Tensor) -> int:
+    """Count the filters that are identical or near-identical to an earlier one."""
+    alive = norms > _DEAD * float(norms.max())
+    points, lengths = projected[alive], norms[alive]
+    if len(points) < 2 or matrix[0].numel() < 2:
+        return 0
+    if len(points) > _MAX_PAIRED:
+        keys = torch.cat((points[:, :4], lengths[:, None]), 1)
+        return len(keys) - len(torch.unique(keys, dim=0))
+    where = alive.nonzero().flatten()
+    unit = (points / lengths[:, None]).to(torch.float32)
+    # Projecting changes a distance by a factor of about 1 ± 1/√(2·48); four times that is safe.
+    limit = 2 * 2 * (1 - NEAR_IDENTICAL)
+    copies = 0
+    step = max(1, _CHUNK // len(unit))
+    square = (unit * unit).sum(1)
+    for start in range(0, len(unit), step):
+        rows = slice(start, start + step)
+        distance = square[rows, None] + square - 2 * (unit[rows] @ unit.T)
+        earlier = torch.arange(len(unit), device=unit.device) < torch.arange(
+            start, start + len(distance), device=unit.device
+        ).unsqueeze(1)
+        close = ((distance < limit + 1e-6) & earlier).nonzero()
+        copies += _count_confirmed(matrix, where, close, start)
+    return copies
+
+
+def _count_confirmed(matrix: Tensor, where: Tensor, close: Tensor, start: int) -> int:
+    """Count the filters of which a candidate pair is near-identical in all dimensions."""
+    confirmed: set[int] = set()
+    for later, earlier in close.tolist():
+        if later in confirmed:
+            continue
+        a, b = (
+            next(split_filters(matrix[i : i + 1])).flatten()
+            for i in (int(where[start + later]), int(where[earlier]))
+        )
+        if float(a @ b) > NEAR_IDENTICAL * float(a.norm() * b.norm()):
+            confirmed.add(later)
+    return len(confirmed)
+
+
+def _digest(norms: Tensor, squares: Tensor, sums: Tensor, scale: float) -> str:
+    """Return a key of the values: equal tensors have equal norms and sums, bit for bit."""
+    key = hashlib.blake2b(repr((len(norms), len(squares), scale)).encode(), digest_size=16)
+    for part in (norms, squares, sums):
+        key.update(part.cpu().numpy().tobytes())
+    return key.hexdigest()

@@ -1,0 +1,130 @@
+"""A target → its probe and the facts of every tensor, each loaded once; changes against a base."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rankwise.api import Target, open_target
+from rankwise.checkpoints.memory import release_memory
+from rankwise.checks.facts import TensorFacts, gather_facts, split_filters
+from rankwise.numerics.unfold import is_transposed
+from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.measure import Progress, measure_weights
+from rankwise.probes.reparametrized import mark_ties
+from rankwise.probes.results import Probe
+from rankwise.probes.tensor import Status, Weight, Weights
+
+# Tensors that are not probed but hold numbers that can be damaged.
+_ALSO_READ = {Status.VECTOR, Status.TOO_SMALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How far a tensor is from the base's of the same name and shape.
+
+    Attributes:
+        distance: ‖W − W_base‖ / ‖W_base‖; infinite where the base is zero and this is not.
+        cosine: Of the angle between the two; 0 where one of them is zero.
+    """
+
+    distance: float
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What the checks look at.
+
+    Attributes:
+        probe: The metrics of every tensor.
+        facts: By name, of the floating tensors that could be read.
+        changes: By name, of those that the base has in the same shape.
+    """
+
+    probe: Probe
+    facts: Mapping[str, TensorFacts]
+    changes: Mapping[str, Change] = field(default_factory=dict)
+
+    def list_layers(self) -> list[tuple[LayerMetrics, TensorFacts]]:
+        """Return the weights that were probed, with their facts."""
+        return [(row, self.facts[row.name]) for row in self.probe.probed if row.name in self.facts]
+
+
+def inspect_target(
+    target: Target,
+    *,
+    key: str | None = None,
+    base: Weights | None = None,
+    spectra: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Inspection:
+    """Probe a target and gather the facts of its tensors while each is loaded."""
+    weights = open_target(target, key)
+    earlier = {} if base is None else {weight.name: weight for weight in base.tensors}
+    facts: dict[str, TensorFacts] = {}
+    changes: dict[str, Change] = {}
+    loading = threading.Lock()  # readers need not be thread-safe
+
+    def inspect(weight: Weight, tensor: Tensor) -> None:
+        if tensor.shape != weight.shape:  # a product of factors that is never formed
+            return
+        facts[weight.name] = gather_facts(tensor, int(is_transposed(weight.kind)))
+        other = earlier.get(weight.name)
+        if other is not None and _is_comparable(weight, other):
+            with loading:
+                reference = other.load()
+            changes[weight.name] = measure_change(tensor, reference)
+
+    marked = mark_ties(weights.tensors)
+    rows = measure_weights(
+        marked,
+        spectra=spectra,
+        compare=True,
+        inspect=inspect,
+        progress=progress,
+        release=release_memory if isinstance(target, str | os.PathLike) else None,
+    )
+    for i, (weight, row) in enumerate(zip(marked, rows, strict=True)):
+        if row.status in _ALSO_READ and weight.obstacle is None:
+            try:
+                inspect(weight, weight.load())
+            except (RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
+                reason = " ".join(str(error).split()) or repr(error)
+                rows[i] = replace(row, status=Status.UNREADABLE, reason=reason)
+    probe = Probe(weights.source, tuple(rows), notes=weights.notes, order=weights.order)
+    return Inspection(probe, facts, changes)
+
+
+def _is_comparable(weight: Weight, other: Weight) -> bool:
+    return weight.shape == other.shape and other.dtype.is_floating_point and other.obstacle is None
+
+
+def measure_change(tensor: Tensor, base: Tensor) -> Change:
+    """Measure how far a tensor is from another of the same shape, block by block.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.checks.inspection import measure_change
+        >>> measure_change(torch.ones(2, 2), torch.full((2, 2), 2.0))
+        Change(distance=0.5, cosine=1.0)
+    """
+    moved = own = theirs = both = 0.0
+    with torch.no_grad():
+        pairs = zip(split_filters(tensor), split_filters(base.to(tensor.device)), strict=True)
+        for a, b in pairs:
+            moved += float(((a - b) ** 2).sum())
+            own += float((a * a).sum())
+            theirs += float((b * b).sum())
+            both += float((a * b).sum())
+    if moved == 0.0:
+        return Change(0.0, 1.0)
+    distance = math.sqrt(moved / theirs) if theirs else math.inf
+    norms = math.sqrt(own) * math.sqrt(theirs)
+    return Change(distance, max(-1.0, min(1.0, both / norms)) if norms else 0.0)

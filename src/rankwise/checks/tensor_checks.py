@@ -1,0 +1,191 @@
+"""Findings about one tensor by itself: broken values, dead or copied filters, what dominates it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankwise._text import format_count, format_percent
+from rankwise.checks.facts import TensorFacts
+from rankwise.checks.findings import Finding, Severity, make_finding
+from rankwise.checks.inspection import Inspection
+from rankwise.numerics.randomness import MIN_WIDTH
+from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.tensor import Status
+
+# Every limit was chosen on one half of the families of real networks and measured on the other
+# (docs/check.md). The largest value that a healthy network shows is given behind it.
+_DEAD_ERROR, _DEAD_WARNING = 0.5, 0.1
+_DEAD_ELSEWHERE = 0.25  # with this share of layers affected, dead filters are the network's style
+_COPIES_ERROR, _COPIES_WARNING = 0.5, 0.1  # 0.46, in filters of 24 inputs
+_ENTRY_ERROR, _ENTRY_WARNING = 30.0, 10.0  # 6.4, in the first block of a sentence encoder
+_VECTOR_ENTRY = 1e6  # 307, in a bias of 8 numbers
+_HUGE = 1e4  # an absolute value that biases, norm scales and running statistics do not reach alone
+_FILTER_ERROR, _FILTER_WARNING = 50.0, 15.0  # 8, in a depthwise convolution
+_DIRECTION_ERROR, _DIRECTION_WARNING = 0.9999, 0.99  # 0.998
+_LITTLE_CHECKED = 0.5
+
+
+def check_tensors(inspection: Inspection) -> Iterator[Finding]:
+    """Check every tensor by itself."""
+    for row in inspection.probe.layers:
+        if row.status is Status.UNREADABLE:
+            message = f"The tensor can't be read: {row.reason}."
+            yield make_finding("unreadable", Severity.ERROR, row.name, message)
+        facts = inspection.facts.get(row.name)
+        if facts is None:
+            continue
+        if facts.not_finite:
+            yield _describe_not_finite(row, facts)
+        elif min(facts.filters, facts.inputs) < 2:
+            yield from _check_vector(row, facts)
+        else:
+            yield from _check_matrix(row, facts, has_dead_style(inspection))
+
+
+def check_coverage(inspection: Inspection) -> Iterator[Finding]:
+    """Say so where most of a network could not be checked."""
+    coverage = inspection.probe.coverage
+    if coverage < _LITTLE_CHECKED:
+        message = (
+            f"Only {format_percent(coverage)} of the parameters are in layers that were checked."
+        )
+        yield make_finding(
+            "little-checked", Severity.WARNING, None, message, coverage=round(coverage, 6)
+        )
+
+
+def has_dead_style(inspection: Inspection) -> bool:
+    """Return whether many layers have dead filters, as after pruning or strong regularisation."""
+    layers = [
+        facts for _, facts in inspection.list_layers() if min(facts.filters, facts.inputs) > 1
+    ]
+    dead = sum(facts.dead_filters >= _DEAD_ELSEWHERE * facts.filters for facts in layers)
+    return dead > max(1, _DEAD_ELSEWHERE * len(layers))
+
+
+def _describe_not_finite(row: LayerMetrics, facts: TensorFacts) -> Finding:
+    # Masks and tables of scores hold −inf on purpose; training leaves NaN, or infinity both ways.
+    is_masked = facts.minus_infinite == facts.not_finite
+    what = "minus infinity" if is_masked else "NaN or infinite"
+    verb = "is" if facts.not_finite == 1 else "are"
+    return make_finding(
+        "not-finite",
+        Severity.WARNING if is_masked else Severity.ERROR,
+        row.name,
+        f"{facts.not_finite:,} of {format_count(facts.entries, 'number')} {verb} {what}.",
+        not_finite=facts.not_finite,
+        entries=facts.entries,
+    )
+
+
+def _check_vector(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]:
+    if facts.entries >= 8 and facts.largest > max(_HUGE, _VECTOR_ENTRY * facts.runner_up):
+        yield _describe_entry(row, facts, Severity.ERROR)
+
+
+def _check_matrix(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> Iterator[Finding]:
+    if facts.is_zero:
+        message = f"All {facts.entries:,} numbers are zero."
+        yield make_finding("all-zero", Severity.ERROR, row.name, message, entries=facts.entries)
+    elif facts.is_constant:
+        is_wide = min(facts.filters, facts.inputs) >= MIN_WIDTH
+        message = f"All {facts.entries:,} numbers are {facts.high:.6g}."
+        severity = Severity.ERROR if is_wide else Severity.WARNING
+        yield make_finding("constant", severity, row.name, message, value=facts.high)
+    else:
+        yield from _check_dominance(row, facts)
+        yield from _check_filters(row, facts, dead_style)
+
+
+def _check_dominance(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]:
+    """Find the smallest part that dwarfs the rest: an entry, else a filter, else a direction."""
+    ratio = facts.largest / facts.runner_up if facts.runner_up else float("inf")
+    width = min(facts.filters, facts.inputs)
+    direction = ((row.spectral_norm or 0.0) / (row.frobenius_norm or 1.0)) ** 2
+    if severity := _grade(ratio, _ENTRY_ERROR, _ENTRY_WARNING):
+        # Two rows of an embedding, or a kernel of few numbers, may well have one large number.
+        yield _describe_entry(row, facts, severity if width >= MIN_WIDTH else Severity.NOTE)
+    elif width < MIN_WIDTH:
+        return
+    elif severity := _grade(facts.top_filter, _FILTER_ERROR, _FILTER_WARNING):
+        yield make_finding(
+            "dominant-filter",
+            severity,
+            row.name,
+            f"The norm of one filter is {facts.top_filter:.3g} times that of every other.",
+            ratio=facts.top_filter,
+        )
+    elif severity := _grade(direction, _DIRECTION_ERROR, _DIRECTION_WARNING):
+        yield make_finding(
+            "dominant-direction",
+            severity,
+            row.name,
+            f"One direction holds {100 * direction:.2f} % of the layer's energy.",
+            share=direction,
+        )
+
+
+def _describe_entry(row: LayerMetrics, facts: TensorFacts, severity: Severity) -> Finding:
+    message = (
+        f"The largest number is {facts.largest:.3g}, the second largest {facts.runner_up:.3g}."
+    )
+    return make_finding(
+        "dominant-entry",
+        severity,
+        row.name,
+        message,
+        largest=facts.largest,
+        runner_up=facts.runner_up,
+    )
+
+
+def _check_filters(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> Iterator[Finding]:
+    if facts.dead_filters:
+        share = facts.dead_filters / facts.filters
+        severity = _grade(share, _DEAD_ERROR, _DEAD_WARNING) or Severity.NOTE
+        if row.kind == "embedding":  # rows of tokens that never occur
+            severity = Severity.NOTE
+        elif dead_style and severity is Severity.ERROR:
+            severity = Severity.WARNING
+        message = f"{facts.dead_filters} of {facts.filters} filters are zero or nearly zero."
+        yield make_finding(
+            "dead-filters",
+            severity,
+            row.name,
+            message,
+            dead=facts.dead_filters,
+            filters=facts.filters,
+        )
+    if facts.dead_inputs:
+        share = facts.dead_inputs / facts.inputs
+        severity = Severity.WARNING if share >= _DEAD_ERROR else Severity.NOTE
+        message = f"{facts.dead_inputs} of {facts.inputs} inputs are used by no filter."
+        yield make_finding(
+            "dead-inputs",
+            severity,
+            row.name,
+            message,
+            dead=facts.dead_inputs,
+            inputs=facts.inputs,
+        )
+    if facts.copies and facts.inputs >= MIN_WIDTH:
+        share = facts.copies / (facts.filters - facts.dead_filters)
+        severity = _grade(share, _COPIES_ERROR, _COPIES_WARNING) or Severity.NOTE
+        message = (
+            f"{facts.copies} of {facts.filters} filters are identical, or nearly so, to an earlier "
+            "one."
+        )
+        yield make_finding(
+            "identical-filters",
+            Severity.NOTE if row.kind == "embedding" else severity,
+            row.name,
+            message,
+            copies=facts.copies,
+            filters=facts.filters,
+        )
+
+
+def _grade(value: float, error: float, warning: float) -> Severity | None:
+    if value >= error:
+        return Severity.ERROR
+    return Severity.WARNING if value >= warning else None

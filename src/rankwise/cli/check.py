@@ -1,0 +1,144 @@
+"""`rankwise check`: what is wrong with checkpoints, for people and for pipelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.text import Text
+
+from rankwise._text import sanitize, wrap
+from rankwise.cli.output import (
+    FAILED,
+    FOUND_PROBLEMS,
+    STDOUT,
+    check_outputs,
+    get_table_width,
+    make_console,
+    print_error,
+    write_output,
+)
+from rankwise.cli.probe import Key
+from rankwise.cli.progress import show_probing
+from rankwise.errors import ArgumentError, RankwiseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rankwise.checks.findings import Findings
+
+_COLORS = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+CHECK_EXAMPLES = """\b
+Examples:
+  rankwise check model.safetensors
+  rankwise check finetuned.safetensors --base pretrained.safetensors
+  rankwise check model.pt --fail-on warning --ignore dead-filters
+  rankwise check model.pt --ignore 'looks-untrained:pooler.*' --json findings.json
+  rankwise check weights/*.safetensors --sarif findings.sarif
+
+\b
+Exit codes:
+  0  nothing as serious as --fail-on was found
+  2  problems were found
+  1  a file could not be read
+"""
+
+
+def check(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Checkpoints: files or folders.")
+    ],
+    *,
+    base: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The network that FILE was made from, to compare with."),
+    ] = None,
+    fail_on: Annotated[
+        Literal["error", "warning"],
+        typer.Option(help="Exit with 2 if a finding is this serious."),
+    ] = "error",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND[:LAYER]",
+            help="Leave out findings of a kind, for layers that match a glob; repeatable.",
+        ),
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="OUT", help="Write JSON; - for stdout. One FILE only.")
+    ] = None,
+    sarif: Annotated[
+        str | None, typer.Option(metavar="OUT", help="Write SARIF; - for stdout.")
+    ] = None,
+    key: Key = None,
+) -> None:
+    """Find what is wrong with a checkpoint; exit with 2 if there are errors."""
+    from rankwise.checks.findings import parse_ignore
+    from rankwise.checks.sarif import format_sarif
+
+    for pattern in ignore or ():
+        parse_ignore(pattern)
+    if json is not None and len(paths) > 1:
+        raise ArgumentError("--json describes one file; give one FILE, or use --sarif.")
+    outputs = [output for output in (json, sarif) if output is not None]
+    check_outputs(outputs, paths if base is None else [*paths, base])
+    results = list(_check_files(paths, base, ignore or (), key, quiet=STDOUT in outputs))
+    if json is not None:
+        write_output(json, (results[0].to_json(indent=2) + "\n").encode())
+    if sarif is not None:
+        write_output(sarif, (format_sarif(results) + "\n").encode())
+    if len(results) < len(paths):
+        raise typer.Exit(FAILED)
+    if any(result.reach(fail_on) for result in results):
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _check_files(
+    paths: Sequence[Path],
+    base: Path | None,
+    ignore: Sequence[str],
+    key: str | None,
+    *,
+    quiet: bool,
+) -> Iterator[Findings]:
+    """Check files one after the other; of several, one that can't be read stops none."""
+    for path in paths:
+        try:
+            result = _check_file(path, base, ignore, key)
+        except (RankwiseError, OSError) as error:
+            if len(paths) == 1:
+                raise
+            print_error(str(error))
+            continue
+        if not quiet:
+            _print_findings(result, name=path if len(paths) > 1 else None)
+        yield result
+
+
+def _check_file(path: Path, base: Path | None, ignore: Sequence[str], key: str | None) -> Findings:
+    from rankwise.checks.check import check as check_weights
+    from rankwise.probes.results import is_saved_probe
+
+    for file in (path, base):
+        if file is not None and is_saved_probe(file):
+            raise ArgumentError(
+                f"{file} is a saved probe; a check needs the weights. Give the checkpoint instead."
+            )
+    with show_probing("Checking") as progress:
+        return check_weights(path, base, ignore=ignore, key=key, progress=progress)
+
+
+def _print_findings(result: Findings, name: Path | None) -> None:
+    from rankwise.checks.text import format_group, group_findings
+
+    console = make_console()
+    width = get_table_width(console)
+    head = "" if name is None else f"{sanitize(str(name))}: "
+    console.print(Text(wrap(head + result.summary(), width)), soft_wrap=True)
+    for group in group_findings(result.findings):
+        severity = group[0].severity.value
+        text = Text(f"\n{format_group(group, width)}")
+        text.stylize(_COLORS[severity], 1, 1 + len(severity))
+        console.print(text, soft_wrap=True)
