@@ -43,7 +43,8 @@ def _is_moved(inspection: Inspection, layer: Layer, other: str) -> bool:
 
 
 def _check_layer(layer: Layer, base: Layer) -> Iterator[Finding]:
-    if base.is_clear and layer.row.verdict is Verdict.RANDOM:
+    is_random = layer.row.verdict is Verdict.RANDOM and layer.is_spread_like_initial
+    if base.is_clear and is_random:
         yield make_finding(
             "looks-untrained",
             Severity.ERROR,

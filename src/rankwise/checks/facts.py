@@ -27,7 +27,7 @@ _PROJECTED = 48  # dimensions that filters are projected to before pairs are com
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What one pass over a tensor shows; the rest is zero for tensors that are not finite.
+    """What one pass over a tensor shows; only counts where it is not finite.
 
     Attributes:
         entries: How many numbers it holds.
@@ -35,6 +35,8 @@ class TensorFacts:
         minus_infinite: How many are −inf.
         zeros: How many are exactly zero.
         rms: Root of the mean square.
+        kurtosis: The mean fourth power over the squared mean square: 3 for normal numbers, 1.8 for
+            uniform ones.
         largest: The largest absolute value.
         runner_up: The second largest.
         low, high: The smallest and the largest number.
@@ -52,6 +54,7 @@ class TensorFacts:
     minus_infinite: int = 0
     zeros: int = 0
     rms: float = 0.0
+    kurtosis: float = 0.0
     largest: float = 0.0
     runner_up: float = 0.0
     low: float = 0.0
@@ -101,7 +104,7 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
     if not math.isfinite(peak):
         return _count_not_finite(matrix)
     scale = math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak else 1.0
-    zeros, squares = 0, matrix.new_zeros(inputs, dtype=torch.float64)
+    zeros, fourth, squares = 0, 0.0, matrix.new_zeros(inputs, dtype=torch.float64)
     low, high = math.inf, -math.inf
     norms: list[Tensor] = []
     sums: list[Tensor] = []
@@ -116,18 +119,20 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
         square = scaled * scaled
         norms.append(square.sum(1).sqrt())
         squares += square.sum(0)
+        fourth += float((square * square).sum())
         sums.append(scaled.sum(1))
         if is_matrix:
             projected.append(scaled @ projection)
     norm = torch.cat(norms)
     top = torch.cat(peaks)
     largest, runner_up = _find_two_largest(matrix, top)
-    total = math.sqrt(float(squares.sum()) / tensor.numel())
+    mean = float(squares.sum()) / tensor.numel()
     facts = {
         "entries": tensor.numel(),
         "not_finite": 0,
         "zeros": zeros,
-        "rms": total * scale,
+        "rms": math.sqrt(mean) * scale,
+        "kurtosis": fourth / tensor.numel() / mean**2 if mean else 0.0,
         "largest": largest,
         "runner_up": runner_up,
         "low": low,
@@ -165,11 +170,12 @@ def _find_peak(matrix: Tensor) -> float:
 
 
 def _count_not_finite(matrix: Tensor) -> TensorFacts:
-    not_finite = minus_infinite = 0
+    not_finite = minus_infinite = zeros = 0
     for block in split_filters(matrix):
+        zeros += block.numel() - int(torch.count_nonzero(block))
         not_finite += block.numel() - int(torch.isfinite(block).sum())
         minus_infinite += int(torch.isneginf(block).sum())
-    return TensorFacts(matrix.numel(), not_finite, minus_infinite)
+    return TensorFacts(matrix.numel(), not_finite, minus_infinite, zeros)
 
 
 def _find_two_largest(matrix: Tensor, peaks: Tensor) -> tuple[float, float]:

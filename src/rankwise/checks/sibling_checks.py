@@ -22,7 +22,8 @@ _CLEAR_OVERLAP = 8.0  # standard deviations of a sibling that clearly differs fr
 _CLEAR_SHARE = 0.9  # of the siblings must do so
 _SURE_WIDTH = 32  # below, a layer that looks untrained is a warning
 _MIN_SIBLINGS = 2
-_SCALE_WARNING, _SCALE_ERROR = math.log(6), math.log(100)
+_KURTOSIS_ERRORS = 5.0  # standard errors; training leaves heavier tails than any initialisation
+_SCALE_WARNING, _SCALE_ERROR = math.log(6), math.log(1000)  # 316, in a face detector
 _SPREADS = 4.0  # a deviation counts if it is so many times the spread of the siblings
 _COLLAPSED, _COLLAPSE = 2.0, math.log(8)
 _MIN_JUDGED = 3  # layers without which a whole network is not said to look untrained
@@ -52,6 +53,11 @@ class Layer:
             self.facts.filters - self.facts.dead_filters,
             self.facts.inputs - self.facts.dead_inputs,
         )
+
+    @property
+    def is_spread_like_initial(self) -> bool:
+        """Whether its numbers have no heavier tails than a normal initialisation."""
+        return self.facts.kurtosis <= 3 + _KURTOSIS_ERRORS * math.sqrt(24 / self.facts.entries)
 
     @property
     def is_clear(self) -> bool:
@@ -104,7 +110,10 @@ def _check_untrained(
     if layer.width < _SURE_WIDTH or verdict is not Verdict.RANDOM:
         severity = Severity.WARNING
     clear = sum(other.is_clear for other in beside)
-    if len(beside) < _MIN_SIBLINGS or clear < _CLEAR_SHARE * len(beside):
+    if not layer.is_spread_like_initial:
+        severity = Severity.NOTE
+        context = "But its numbers have heavier tails than an initialisation gives them."
+    elif len(beside) < _MIN_SIBLINGS or clear < _CLEAR_SHARE * len(beside):
         severity = Severity.NOTE
         context = (
             "This alone proves nothing: healthy layers can have a flat spectrum, and no siblings "
@@ -124,6 +133,7 @@ def _check_untrained(
         width=layer.width,
         chance=layer.row.chance or 0.0,
         overlap=layer.row.overlap or 0.0,
+        kurtosis=layer.facts.kurtosis,
         siblings=len(beside),
         clear_siblings=clear,
     )

@@ -15,7 +15,10 @@ from rankwise.probes.tensor import Status
 # Every limit was chosen on one half of the families of real networks and measured on the other
 # (docs/check.md). The largest value that a healthy network shows is given behind it.
 _DEAD_ERROR, _DEAD_WARNING = 0.5, 0.1
-_DEAD_ELSEWHERE = 0.25  # with this share of layers affected, dead filters are the network's style
+_DEAD_LAYERS = 2  # so many other layers with dead filters make them the network's style
+_DENSE = (
+    0.5  # a matrix with more zeros than this, beside its dead filters, is pruned or constructed
+)
 _COPIES_ERROR, _COPIES_WARNING = 0.5, 0.1  # 0.46, in filters of 24 inputs
 _ENTRY_ERROR, _ENTRY_WARNING = 30.0, 10.0  # 6.4, in the first block of a sentence encoder
 _VECTOR_ENTRY = 1e6  # 307, in a bias of 8 numbers
@@ -39,7 +42,7 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
         elif min(facts.filters, facts.inputs) < 2:
             yield from _check_vector(row, facts)
         else:
-            yield from _check_matrix(row, facts, has_dead_style(inspection))
+            yield from _check_matrix(row, facts, inspection)
 
 
 def check_coverage(inspection: Inspection) -> Iterator[Finding]:
@@ -54,23 +57,16 @@ def check_coverage(inspection: Inspection) -> Iterator[Finding]:
         )
 
 
-def has_dead_style(inspection: Inspection) -> bool:
-    """Return whether many layers have dead filters, as after pruning or strong regularisation."""
-    layers = [
-        facts for _, facts in inspection.list_layers() if min(facts.filters, facts.inputs) > 1
-    ]
-    dead = sum(facts.dead_filters >= _DEAD_ELSEWHERE * facts.filters for facts in layers)
-    return dead > max(1, _DEAD_ELSEWHERE * len(layers))
-
-
 def _describe_not_finite(row: LayerMetrics, facts: TensorFacts) -> Finding:
     # Masks and tables of scores hold −inf on purpose; training leaves NaN, or infinity both ways.
-    is_masked = facts.minus_infinite == facts.not_finite
-    what = "minus infinity" if is_masked else "NaN or infinite"
+    has_nan = facts.minus_infinite < facts.not_finite
+    is_mask = facts.zeros + facts.not_finite == facts.entries
+    severity = Severity.ERROR if has_nan else Severity.NOTE if is_mask else Severity.WARNING
+    what = "NaN or infinite" if has_nan else "minus infinity"
     verb = "is" if facts.not_finite == 1 else "are"
     return make_finding(
         "not-finite",
-        Severity.WARNING if is_masked else Severity.ERROR,
+        severity,
         row.name,
         f"{facts.not_finite:,} of {format_count(facts.entries, 'number')} {verb} {what}.",
         not_finite=facts.not_finite,
@@ -83,10 +79,11 @@ def _check_vector(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]:
         yield _describe_entry(row, facts, Severity.ERROR)
 
 
-def _check_matrix(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> Iterator[Finding]:
+def _check_matrix(
+    row: LayerMetrics, facts: TensorFacts, inspection: Inspection
+) -> Iterator[Finding]:
     if facts.is_zero:
-        message = f"All {facts.entries:,} numbers are zero."
-        yield make_finding("all-zero", Severity.ERROR, row.name, message, entries=facts.entries)
+        yield _describe_zero(row, inspection)
     elif facts.is_constant:
         is_wide = min(facts.filters, facts.inputs) >= MIN_WIDTH
         message = f"All {facts.entries:,} numbers are {facts.high:.6g}."
@@ -94,7 +91,20 @@ def _check_matrix(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> It
         yield make_finding("constant", severity, row.name, message, value=facts.high)
     else:
         yield from _check_dominance(row, facts)
-        yield from _check_filters(row, facts, dead_style)
+        yield from _check_filters(row, facts, inspection)
+
+
+def _describe_zero(row: LayerMetrics, inspection: Inspection) -> Finding:
+    # Masks come in numbers, and so do weights that are zero by design until they are trained.
+    alike = [
+        other
+        for other in inspection.probe.layers
+        if other.name != row.name and (other.kind, other.shape) == (row.kind, row.shape)
+    ]
+    zeros = sum(other.frobenius_norm == 0 for other in alike)
+    severity = Severity.WARNING if len(alike) > 1 and zeros == len(alike) else Severity.ERROR
+    message = f"All {row.parameters:,} numbers are zero."
+    return make_finding("all-zero", severity, row.name, message, entries=row.parameters)
 
 
 def _check_dominance(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]:
@@ -139,13 +149,15 @@ def _describe_entry(row: LayerMetrics, facts: TensorFacts, severity: Severity) -
     )
 
 
-def _check_filters(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> Iterator[Finding]:
+def _check_filters(
+    row: LayerMetrics, facts: TensorFacts, inspection: Inspection
+) -> Iterator[Finding]:
     if facts.dead_filters:
         share = facts.dead_filters / facts.filters
         severity = _grade(share, _DEAD_ERROR, _DEAD_WARNING) or Severity.NOTE
         if row.kind == "embedding":  # rows of tokens that never occur
             severity = Severity.NOTE
-        elif dead_style and severity is Severity.ERROR:
+        elif severity is Severity.ERROR and not _is_exception(row, facts, inspection):
             severity = Severity.WARNING
         message = f"{facts.dead_filters} of {facts.filters} filters are zero or nearly zero."
         yield make_finding(
@@ -168,7 +180,7 @@ def _check_filters(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> I
             dead=facts.dead_inputs,
             inputs=facts.inputs,
         )
-    if facts.copies and facts.inputs >= MIN_WIDTH:
+    if facts.copies and min(facts.filters, facts.inputs) >= MIN_WIDTH:
         share = facts.copies / (facts.filters - facts.dead_filters)
         severity = _grade(share, _COPIES_ERROR, _COPIES_WARNING) or Severity.NOTE
         message = (
@@ -183,6 +195,17 @@ def _check_filters(row: LayerMetrics, facts: TensorFacts, dead_style: bool) -> I
             copies=facts.copies,
             filters=facts.filters,
         )
+
+
+def _is_exception(row: LayerMetrics, facts: TensorFacts, inspection: Inspection) -> bool:
+    """Return whether a layer of many dead filters stands alone in a network without pruning."""
+    alive = facts.filters - facts.dead_filters
+    zeros = facts.zeros - facts.dead_filters * facts.inputs
+    if zeros > _DENSE * alive * facts.inputs:
+        return False
+    others = (other for layer, other in inspection.list_layers() if layer.name != row.name)
+    affected = sum(other.dead_filters >= _DEAD_WARNING * max(1, other.filters) for other in others)
+    return affected < _DEAD_LAYERS
 
 
 def _grade(value: float, error: float, warning: float) -> Severity | None:
