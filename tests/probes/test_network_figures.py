@@ -74,6 +74,12 @@ def test_parameters_and_coverage_count_biases_and_norms(network):
     assert figures.coverage == weights / figures.parameters
 
 
+def test_layers_that_differ_from_random_are_counted_among_those_that_can_be_judged(network):
+    small = nn.Linear(8, 8)
+    figures = rankwise.probe(nn.Sequential(network, small)).figures
+    assert (figures.differing, figures.judged, figures.too_small) == (2, 3, 1)
+
+
 def test_nothing_probed_has_no_figures():
     figures = rankwise.probe({"bias": torch.ones(3)}).figures
     assert (figures.signal_energy, figures.stable_rank_by_width, figures.total_rank) == (None,) * 3

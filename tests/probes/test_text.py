@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankwise import Verdict
 from rankwise._text import display_width
 from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
 from rankwise.probes.network_figures import compute_figures
@@ -65,6 +66,10 @@ def rank_one(name):
 
 def zero(name):
     return replace(empty(name), frobenius_norm=0.0)
+
+
+def judged(name, verdict):
+    return replace(probed(name), verdict=verdict)
 
 
 def half_rank_one(name):
@@ -189,7 +194,7 @@ def test_sort(sort, order):
 @pytest.mark.parametrize("sort", ["nonsense", "-nonsense", "--quality", ""])
 def test_unknown_sort_names_the_choices(sort):
     with pytest.raises(
-        ValueError, match="condition, name, noise, quality, rank, size, stable_rank"
+        ValueError, match="condition, name, noise, prominence, quality, rank, size, stable_rank"
     ):
         format_layers([], sort=sort)
 
@@ -267,6 +272,41 @@ def test_summary_in_words():
     ],
 )
 def test_summary_speaks_grammatically(layers, sentence):
+    assert sentence in summarize(layers)
+
+
+def test_summary_begins_with_what_differs_from_random():
+    layers = [
+        *(judged(f"d{i}", Verdict.DIFFERS) for i in range(3)),
+        judged("v", Verdict.RANDOM),
+        judged("n", Verdict.NORMS_ONLY),
+        judged("o", Verdict.FLAT),
+        judged("t1", Verdict.TOO_SMALL),
+        judged("t2", Verdict.TOO_SMALL),
+        probed("lora"),
+        zero("z"),
+    ]
+    assert summarize(layers).splitlines()[0] == (
+        "3 of 6 layers differ from random weights; 1 is flatter than random: o; 1 differs only in "
+        "its filters' norms: n; no direction stands out in 1: v; 2 are too small to tell; 1 was "
+        "not compared: lora; 1 is all zero: z."
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        ([Verdict.DIFFERS], "1 of 1 layer differs from random weights."),
+        ([Verdict.DIFFERS] * 2, "2 of 2 layers differ from random weights."),
+        ([Verdict.RANDOM] * 2, "0 of 2 layers differ from random weights; no direction stands out"),
+        ([Verdict.NORMS_ONLY] * 2, "; 2 differ only in their filters' norms: 0, 1."),
+        ([Verdict.FLAT] * 2, "; 2 are flatter than random: 0, 1."),
+        ([Verdict.TOO_SMALL] * 2, "Too small to compare with random weights: 2 layers."),
+        ([Verdict.DIFFERS, Verdict.TOO_SMALL], "; 1 is too small to tell."),
+    ],
+)
+def test_verdicts_are_counted_grammatically(verdicts, sentence):
+    layers = [judged(str(i), verdict) for i, verdict in enumerate(verdicts)]
     assert sentence in summarize(layers)
 
 

@@ -126,8 +126,8 @@ def probe(
         str | None,
         typer.Option(
             metavar="METRIC",
-            help="Sort by quality, stable_rank, condition, rank, noise, name or size, smallest "
-            "first; with - in front (-noise) largest first.",
+            help="Sort by rank, stable_rank, condition, quality, noise, prominence, name or size, "
+            "smallest first; with - in front (-noise) largest first.",
         ),
     ] = None,
     include: Include = None,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rankwise.numerics.metrics import network_quality
+from rankwise.numerics.randomness import Verdict
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.tensor import Status
 
@@ -17,12 +18,18 @@ _COUNTED_ELSEWHERE = (Status.MERGED, Status.TIED)
 
 @dataclass(frozen=True, slots=True)
 class NetworkFigures:
-    """What a probe says about the network as a whole; None where no layer was probed.
+    """What a probe says about the network as a whole.
+
+    Figures are None where no layer was probed.
 
     None of these figures says which of two networks is better, and S and the total rank go on
     rising while a network overfits.
 
     Attributes:
+        differing: How many layers differ from random weights, after scaling every filter to unit
+            norm (`LayerMetrics.verdict`).
+        judged: How many could be compared with random weights.
+        too_small: How many are too small for that.
         signal_energy: Σ‖Ŵ‖² / Σ‖W‖² over the probed layers: how much of the weights' energy is in
             directions that stand out from noise. None too where all weights are zero.
         stable_rank_by_width: S = Σ n·s / Σ n over the unfoldings of the probed layers, n the
@@ -40,6 +47,9 @@ class NetworkFigures:
         (1.0, 0.25, 0.993)
     """
 
+    differing: int
+    judged: int
+    too_small: int
     signal_energy: float | None
     stable_rank_by_width: float | None
     total_rank: float | None
@@ -56,7 +66,12 @@ def compute_figures(layers: Sequence[LayerMetrics]) -> NetworkFigures:
     """Compute the figures of a network from a row for each of its tensors."""
     probed = [layer for layer in layers if layer.is_probed]
     parameters = sum(layer.parameters for layer in layers if layer.status not in _COUNTED_ELSEWHERE)
+    verdicts = [layer.verdict for layer in probed if layer.verdict is not None]
+    too_small = verdicts.count(Verdict.TOO_SMALL)
     return NetworkFigures(
+        differing=verdicts.count(Verdict.DIFFERS),
+        judged=len(verdicts) - too_small,
+        too_small=too_small,
         signal_energy=_compute_signal_energy(probed),
         stable_rank_by_width=_compute_stable_rank(probed),
         total_rank=math.fsum(layer.rank or 0.0 for layer in probed) if probed else None,

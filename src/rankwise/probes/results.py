@@ -110,8 +110,8 @@ class Probe:
         """Return the probed layers as a plain table, then a summary and what was skipped.
 
         Args:
-            sort: "quality", "stable_rank", "condition", "rank", "noise", "name" or "size", with "-"
-                before it for the other direction; None for the order of the rows.
+            sort: "rank", "stable_rank", "condition", "quality", "noise", "prominence", "name" or
+                "size", with "-" before it for the other direction; None for the order of the rows.
             top: How many layers to show.
             width: The maximum width of a line.
         """

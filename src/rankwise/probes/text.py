@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
 from rankwise._text import format_count, format_percent, sanitize, wrap
 from rankwise.errors import ArgumentError
+from rankwise.numerics.randomness import Verdict
 from rankwise.probes.tensor import Status
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ LAYER_SORT_KEYS: Mapping[str, Callable[[LayerMetrics], float | str | None]] = {
     "condition": lambda layer: layer.condition,
     "rank": lambda layer: layer.rank,
     "noise": lambda layer: layer.noise_fraction,
+    "prominence": lambda layer: layer.prominence,
     "name": lambda layer: layer.name,
     "size": lambda layer: layer.parameters,
 }
@@ -41,6 +43,15 @@ _LABELS: Mapping[Status, tuple[str, str]] = {
     Status.FILTERED: ("filtered out", "filtered out"),
     Status.INTEGER: ("integer tensor", "integer tensors"),
     Status.NO_DATA: ("without data", "without data"),
+}
+# What is said of one layer and of several; those that differ and those too small are counted only.
+_OTHER_VERDICTS: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.FLAT: ("{} is flatter than random", "{} are flatter than random"),
+    Verdict.NORMS_ONLY: (
+        "{} differs only in its filters' norms",
+        "{} differ only in their filters' norms",
+    ),
+    Verdict.RANDOM: ("no direction stands out in {}", "no direction stands out in {}"),
 }
 _SELF_EXPLAINING = {Status.VECTOR, Status.FILTERED}
 
@@ -187,7 +198,7 @@ def format_summary(
     probed = [layer for layer in layers if layer.is_probed]
     if probed:
         sentences += [
-            _describe_directions(probed),
+            _describe_verdicts(probed, figures),
             _describe_figures(figures),
             _describe_paper_figures(probed, figures),
         ]
@@ -196,19 +207,58 @@ def format_summary(
     return "\n".join(wrap(sentence, width) for sentence in sentences)
 
 
+def _describe_verdicts(probed: Sequence[LayerMetrics], figures: NetworkFigures) -> str:
+    """Return how many layers differ from random weights, and what is said of the others."""
+    if not figures.judged and not figures.too_small:  # as after an epoch of training
+        return _describe_directions(probed)
+    by_verdict: dict[Verdict | None, list[LayerMetrics]] = {}
+    for layer in probed:
+        by_verdict.setdefault(layer.verdict, []).append(layer)
+    zeros, rest = _split_zeros(by_verdict.get(None, []))
+    clauses = [_count_differing(figures)]
+    for verdict, (one, many) in _OTHER_VERDICTS.items():
+        if layers := by_verdict.get(verdict):
+            words = one if len(layers) == 1 else many
+            clauses.append(f"{words.format(len(layers))}: {list_names(layers)}")
+    if figures.judged and figures.too_small:
+        verb = "is" if figures.too_small == 1 else "are"
+        clauses.append(f"{figures.too_small} {verb} too small to tell")
+    if rest:
+        verb = "was" if len(rest) == 1 else "were"
+        clauses.append(f"{len(rest)} {verb} not compared: {list_names(rest)}")
+    return "; ".join([*clauses, *_count_zeros(zeros)]) + "."
+
+
+def _count_differing(figures: NetworkFigures) -> str:
+    if not figures.judged:
+        count = format_count(figures.too_small, "layer")
+        return f"Too small to compare with random weights: {count}"
+    verb = "differs" if 1 in {figures.differing, figures.judged} else "differ"
+    total = format_count(figures.judged, "layer")
+    return f"{figures.differing} of {total} {verb} from random weights"
+
+
 def _describe_directions(probed: Sequence[LayerMetrics]) -> str:
     """Return in how many layers a direction stands out from noise, and the names of the others."""
-    empty = [layer for layer in probed if layer.is_empty]
-    zeros = [layer for layer in empty if layer.frobenius_norm == 0]
-    flat = [layer for layer in empty if layer.frobenius_norm != 0]
+    zeros, flat = _split_zeros([layer for layer in probed if layer.is_empty])
+    count = len(probed) - len(zeros) - len(flat)
     total = format_count(len(probed), "layer")
-    clauses = [f"Directions stand out from noise in {len(probed) - len(empty)} of {total}"]
+    clauses = [f"Directions stand out from noise in {count} of {total}"]
     if flat:
         clauses.append(f"no direction stands out in {len(flat)}: {list_names(flat)}")
-    if zeros:
-        verb = "is" if len(zeros) == 1 else "are"
-        clauses.append(f"{len(zeros)} {verb} all zero: {list_names(zeros)}")
-    return "; ".join(clauses) + "."
+    return "; ".join([*clauses, *_count_zeros(zeros)]) + "."
+
+
+def _split_zeros(
+    layers: Sequence[LayerMetrics],
+) -> tuple[list[LayerMetrics], list[LayerMetrics]]:
+    zeros = [layer for layer in layers if layer.frobenius_norm == 0]
+    return zeros, [layer for layer in layers if layer.frobenius_norm != 0]
+
+
+def _count_zeros(zeros: Sequence[LayerMetrics]) -> list[str]:
+    verb = "is" if len(zeros) == 1 else "are"
+    return [f"{len(zeros)} {verb} all zero: {list_names(zeros)}"] if zeros else []
 
 
 def _describe_figures(figures: NetworkFigures) -> str:

@@ -105,9 +105,7 @@ def make_checkpoint_page(probe: Probe, random: Probe, *, source: str) -> Page:
 def describe_metric(metric: str) -> str:
     """Return how to read a chart of a metric."""
     entry = EXPLANATIONS[metric]
-    return (
-        f"{entry.meaning} From {entry.range}. Better: {entry.better[:1].lower()}{entry.better[1:]}"
-    )
+    return f"{entry.meaning} From {entry.range}. {entry.reading}"
 
 
 def list_caveats(metrics: Sequence[str]) -> Text:
