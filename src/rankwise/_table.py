@@ -9,7 +9,9 @@ from typing import Literal
 from rankwise._text import display_width, shorten, shorten_all
 
 # What a renderer may show as a colour, weight or symbol; plain text ignores it.
-Style = Literal["", "title", "name", "dim", "good", "bad", "warning", "best", "close", "bar s"]
+Style = Literal[
+    "", "title", "name", "dim", "good", "bad", "up", "down", "warning", "best", "close", "bar s"
+]
 
 _COMFORTABLE = 24  # columns are dropped before the first one gets less room than this
 _ESSENTIAL = 4  # columns of this priority or more stay, even if shortened names become equal

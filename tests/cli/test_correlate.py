@@ -65,6 +65,17 @@ def test_the_verdict_comes_first_then_tables_then_how(index):
     assert "there is no such file" in lines[-1]
 
 
+def test_size_and_norm_are_shown_beside_every_score(index):
+    done = run(index, "--resamples", 20)
+    tables = done.stdout.split(": scores and ")[1:]
+    assert len(tables) == 2
+    for table in tables:
+        labels = [line.split("  ")[0] for line in table.splitlines()[2:]]
+        assert labels[:3] == ["Q", "log parameters", "mean log ‖W‖F"]
+    assert "Beside it: log parameters, " in done.stdout
+    assert "propose" not in done.stdout
+
+
 def test_names_cannot_act_on_the_terminal(index):
     done = run(index, "--resamples", 20)
     assert "\x1b" not in done.stdout

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import torch
@@ -20,11 +21,12 @@ def test_shows_changes_and_who_left(run, checkpoint, later):
     result = run("diff", checkpoint, later)
     assert result.exit_code == 0
     head, row, *words = result.stdout.splitlines()
-    assert head.split() == ["layer", "rank", "Δs", "Δκ", "Δq", "q"]
+    assert head.split() == ["layer", "rank", "s", "Δs", "Δκ", "Δq"]
     assert row.startswith("net.conv.weight ")
     assert "1 tensor only in the first: head.weight." in words
     assert "Names were matched across a prefix: the second's gained 'net.'." in words
-    assert any(word.startswith("Network quality Q: ") and "→" in word for word in words)
+    assert words[-1].startswith("Signal energy ")
+    assert words[-1].count("→") == 4
     assert "\x1b" not in result.stdout
 
 
@@ -65,10 +67,12 @@ def test_nothing_in_common(run, checkpoint, tmp_path):
     assert result.stderr.startswith("rankwise: The two have no layer in common")
 
 
-def test_signs_are_coloured(run, checkpoint, later, without_escapes):
+def test_colours_say_up_and_down_not_good_and_bad(run, checkpoint, later, without_escapes):
     terminal = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm-256color"}
     result = run("diff", checkpoint, later, "--sort", "-quality", **terminal)
-    assert "\x1b[32m" in result.stdout
+    assert "\x1b[36m" in result.stdout
+    assert "\x1b[33m" in result.stdout
+    assert not {"\x1b[31m", "\x1b[32m"} & set(re.findall("\x1b\\[[0-9]+m", result.stdout))
     assert max(map(len, without_escapes(result.stdout).splitlines())) <= 80
 
 

@@ -68,9 +68,9 @@ def test_nothing_vanishes():
 def test_table_shows_what_changed_and_says_the_rest():
     table = compare_layers(BEFORE, AFTER).table()
     head, row, *words = table.splitlines()
-    assert head.split() == ["layer", "rank", "Δs", "Δκ", "Δq", "q"]
-    assert row.split() == ["a", "4", "→", "6", "+0.2500", "-0.1000", "+0.4400", "0.900"]
-    assert "Quality q rose in 1 layer, fell in 0 and stayed in 1." in words
+    assert head.split() == ["layer", "rank", "s", "Δs", "Δκ", "Δq"]
+    assert row.split() == ["a", "4", "→", "6", "0.500", "+0.2500", "-0.1000", "+0.4400"]
+    assert "Stable rank s: up in 1 layer, down in 0, the same in 1." in words
     assert "1 tensor only in the second: new." in words
     assert "1 tensor only in the first: old." in words
 
@@ -122,12 +122,12 @@ def test_broken_layers_come_before_other_changes_of_status():
     ]
 
 
-def test_a_fall_of_condition_is_for_the_better():
+def test_changes_are_up_or_down_and_neither_is_better():
     diff = compare_layers([probed("a")], [probed("a", condition=0.4, s=0.5, q=0.1)])
     styles = {cell.text: cell.style for cell in align_changes(diff)[1]}
-    assert styles["-0.1000"] == "good"
-    assert styles["+0.2500"] == "good"
-    assert styles["-0.3600"] == "bad"
+    assert styles["-0.1000"] == "down"
+    assert styles["+0.2500"] == "up"
+    assert styles["-0.3600"] == "down"
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_frame_without_pandas(monkeypatch):
 
 def test_html_is_escaped():
     name = "<script>x"
-    document = compare_layers([probed(name)], [probed(name, q=1.0)])._repr_html_()
+    document = compare_layers([probed(name)], [probed(name, s=1.0)])._repr_html_()
     assert "<script" not in document
     assert "&lt;script&gt;x" in document
     assert "<th>Δq</th>" in document
-    assert "Quality q rose in 1 layer" in document
+    assert "Stable rank s: up in 1 layer" in document
     assert "<table" not in compare_layers(BEFORE, BEFORE)._repr_html_()
 
 

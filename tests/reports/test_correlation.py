@@ -54,9 +54,10 @@ def test_the_verdict_comes_first_and_tiles_count(page, found):
 
 def test_each_family_has_a_scatter_a_score_and_target(page):
     hostile, plain = page.sections[:2]
-    titles = ["Q and test accuracy", "Prominence and test accuracy"]
+    scores = ("Q", "Log parameters", "Mean log ‖W‖F")
+    titles = [f"{score} and test accuracy" for score in scores]
     assert [one.title for one in items(plain, ChartPanel)] == titles
-    gaps = ["Q and generalisation gap", "Prominence and generalisation gap"]
+    gaps = [f"{score} and generalisation gap" for score in scores]
     assert [one.title for one in items(hostile, ChartPanel)] == [*titles, *gaps]
     points = items(plain, ChartPanel)[0].chart.data.values
     assert [point["network"] for point in points] == [f"{n}.npz" for n in range(6, 12)]

@@ -41,6 +41,8 @@ STYLES = {
     "bar s": "cyan",
     "good": "green",
     "bad": "red",
+    "up": "cyan",
+    "down": "yellow",
     "warning": "bold red",
 }
 

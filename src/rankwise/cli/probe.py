@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rankwise._text import sanitize, wrap
+from rankwise._text import format_percent, sanitize, wrap
 from rankwise.cli.output import (
     STDOUT,
     check_outputs,
@@ -25,7 +25,10 @@ from rankwise.cli.progress import show_probing
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rankwise.probes.layer_metrics import LayerMetrics
+    from rankwise.probes.network_figures import NetworkFigures
     from rankwise.probes.results import Probe
 
 PROBE_EXAMPLES = """\b
@@ -39,7 +42,7 @@ Examples:
 DIFF_EXAMPLES = """\b
 Examples:
   rankwise diff pretrained.pth finetuned.pth
-  rankwise diff epoch1.json epoch9.json --sort -quality --top 10
+  rankwise diff epoch1.json epoch9.json --sort -stable_rank --top 10
   rankwise diff a.safetensors b.safetensors --json - | jq .added
 """
 EXPLAIN_EXAMPLES = """\b
@@ -181,8 +184,8 @@ def diff(
         str | None,
         typer.Option(
             metavar="METRIC",
-            help="Sort by the change of quality, stable_rank, condition or rank, or by name, "
-            "smallest first; with - in front (-quality) largest first.",
+            help="Sort by the change of rank, stable_rank, condition or quality, or by name, "
+            "smallest first; with - in front (-stable_rank) largest first.",
         ),
     ] = None,
     top: Top = None,
@@ -202,8 +205,8 @@ def diff(
     console = make_console()
     width = get_table_width(console)
     print_lines(console, align_changes(changes, sort=sort, top=top, width=width))
-    quality = wrap(_format_quality(first, second), width)
-    print_text(console, f"{format_changes(changes, width=width)}\n{quality}")
+    figures = wrap(_format_figures(first.figures, second.figures), width)
+    print_text(console, f"{format_changes(changes, width=width)}\n{figures}")
 
 
 def _load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
@@ -223,11 +226,18 @@ def _load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
     return first, second
 
 
-def _format_quality(before: Probe, after: Probe) -> str:
-    if before.quality is None or after.quality is None:
-        return "Network quality Q: not known for both."
-    change = after.quality - before.quality
-    return f"Network quality Q: {before.quality:.3f} → {after.quality:.3f} ({change:+.3f})."
+def _format_figures(before: NetworkFigures, after: NetworkFigures) -> str:
+    from rankwise.probes.text import format_metric, format_total_rank
+
+    def compare(name: str, format_value: Callable[[float | None], str]) -> str:
+        return " → ".join(format_value(getattr(side, name)) for side in (before, after))
+
+    return (
+        f"Signal energy {compare('signal_energy', format_percent)}; stable rank by width S "
+        f"{compare('stable_rank_by_width', format_metric)}; total rank "
+        f"{compare('total_rank', format_total_rank)}; the paper's Q "
+        f"{compare('quality', format_metric)}."
+    )
 
 
 def explain(

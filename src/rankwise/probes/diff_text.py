@@ -46,22 +46,22 @@ def align_changes(
         [
             (Column("layer", "left", 9), [Cell(sanitize(c.name), "name") for c in rows]),
             (Column("rank", priority=5), [_format_rank_change(c) for c in rows]),
-            (Column("Δs", priority=7), [make_change_cell(c.stable_rank) for c in rows]),
-            (Column("Δκ", priority=6), [make_change_cell(c.condition, better=-1) for c in rows]),
-            (Column("Δq", priority=8), [make_change_cell(c.quality) for c in rows]),
-            (Column("q", priority=3), [format_metric(c.after.quality) for c in rows]),
+            (Column("s", priority=3), [format_metric(c.after.stable_rank) for c in rows]),
+            (Column("Δs", priority=8), [make_change_cell(c.stable_rank) for c in rows]),
+            (Column("Δκ", priority=7), [make_change_cell(c.condition) for c in rows]),
+            (Column("Δq", priority=6), [make_change_cell(c.quality) for c in rows]),
         ]
     )
     return [*align_cells(table, width), *count_hidden(len(changed) - len(rows))]
 
 
-def make_change_cell(value: float | None, better: int = 1) -> Cell:
-    """Return a change with its sign, styled by whether it is an improvement."""
+def make_change_cell(value: float | None) -> Cell:
+    """Return a change with its sign, styled by its direction: neither is better."""
     if value is None:
         return Cell("–", "dim")
     if value == 0:
         return Cell("0", "dim")
-    return Cell(f"{value:+.4f}", "good" if value * better > 0 else "bad")
+    return Cell(f"{value:+.4f}", "up" if value > 0 else "down")
 
 
 def _has_changed(change: LayerChange) -> bool:
@@ -126,10 +126,10 @@ def _count_moves(changes: Sequence[LayerChange]) -> str:
     compared = [change for change in changes if change.is_comparable]
     if not compared:
         return "No layer was probed on both sides."
-    rose = sum((change.quality or 0.0) > 0 for change in compared)
-    fell = sum((change.quality or 0.0) < 0 for change in compared)
+    up = sum((change.stable_rank or 0.0) > 0 for change in compared)
+    down = sum((change.stable_rank or 0.0) < 0 for change in compared)
     if not any(map(_has_changed, compared)):
         verb = "is" if len(compared) == 1 else "are"
         return f"No layer changed: the {len(compared)} that both have {verb} the same."
-    same = len(compared) - rose - fell
-    return f"Quality q rose in {format_count(rose, 'layer')}, fell in {fell} and stayed in {same}."
+    same = len(compared) - up - down
+    return f"Stable rank s: up in {format_count(up, 'layer')}, down in {down}, the same in {same}."

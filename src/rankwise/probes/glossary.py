@@ -249,9 +249,9 @@ _NETWORK = (
             "Over 444 real networks in 12 families Q has the right sign in 3; the number of "
             "parameters has it in 10 of 11. Of two epochs of one run it orders 56–66 % of pairs "
             "rightly.",
-            "It is decided by rank-1 layers (q = π/2): in a real sentence encoder 98.9 % of Q² came from "
-            "two of them; along a run that stays at 99 % accuracy Q jumped from .57 to .11 and "
-            "back to .56.",
+            "It is decided by rank-1 layers (q = π/2): in a real sentence encoder 98.9 % of Q² "
+            "came from two of them; along a run that stays at 99 % accuracy Q jumped from .57 to "
+            ".11 and back to .56.",
             "For your own networks, `rankwise study correlate` tests it beside norms and size.",
             "Every layer counts the same, whatever its size. Layers of rank 0 count with q = 0 "
             "unless left out (skip_empty).",

@@ -22,7 +22,7 @@ from rankwise.reports.page import (
 from rankwise.study.stats import Correlation
 from rankwise.study.zoo.networks import SkippedNetwork
 from rankwise.study.zoo.ranking import Family, Ranking, ScoreCorrelation
-from rankwise.study.zoo.scores import PROPOSED, SCORES
+from rankwise.study.zoo.scores import REFERENCES, SCORES
 from rankwise.study.zoo.verdict import (
     count_significant,
     describe_layers,
@@ -30,7 +30,7 @@ from rankwise.study.zoo.verdict import (
     format_p,
 )
 
-_CHARTED = ("quality", PROPOSED)
+_CHARTED = ("quality", *REFERENCES)
 _FEWEST = 3  # points that a scatter is drawn of
 _LONG = 12
 _TITLES = ("n", "groups", "SROCC", "95 %", "KROCC", "PLCC", "p", "adjusted")

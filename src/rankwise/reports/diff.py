@@ -144,7 +144,6 @@ def _make_change_table(changes: Sequence[LayerChange], caption: str) -> Table:
     titles = ("layer", "shape", "rank", "s before", "s after", "Δs", "Δκ", "Δq", "q after")
     rows = tuple(_make_row(change) for change in changes if change.is_comparable)
     hints = {
-        "Δκ": "Down is better.",
         "q after": "* where rank 1 inflates it: by definition, not by learning.",
     }
     return Table(make_columns(titles), rows, caption, has_filter=True, hints=hints, name="changes")
@@ -254,16 +253,15 @@ def _make_row(change: LayerChange) -> tuple[Cell, ...]:
         Cell(f"{before.rank or 0:g} → {after.rank or 0:g}", value=change.rank),
         format_number_cell(before.stable_rank, ".3f"),
         format_number_cell(after.stable_rank, ".3f"),
-        _format_gain(change.stable_rank),
-        _format_gain(change.condition, better=-1),
-        _format_gain(change.quality),
+        _format_change(change.stable_rank),
+        _format_change(change.condition),
+        _format_change(change.quality),
         Cell(format_metric(after.quality) + "*" * after.has_inflated_quality, value=after.quality),
     )
 
 
-def _format_gain(value: float | None, better: int = 1) -> Cell:
-    cell = make_change_cell(value, better)
-    return Cell(cell.text, "" if cell.style == "good" else cell.style, value)
+def _format_change(value: float | None) -> Cell:
+    return Cell(make_change_cell(value).text, "" if value else "dim", value)
 
 
 def _list_tensors(layers: Sequence[LayerMetrics], caption: str) -> Table:

@@ -148,6 +148,15 @@ def test_the_verdict_says_whether_q_ranks(ranked, sign, said):
     assert said in describe_ranking(ranked(family("f", sign), resamples=200))[1]
 
 
+def test_the_verdict_names_size_and_norm_beside_q(ranked):
+    members = [
+        measured(n, n / 10, {"quality": float(n), "log_parameters": -float(n)}) for n in range(8)
+    ]
+    said = describe_ranking(ranked(members))[1]
+    assert "Beside it: log parameters, SROCC -1.00" in said
+    assert "; mean log ‖W‖F, " in said
+
+
 def test_the_verdict_does_not_call_chance_a_ranking(ranked):
     order = [5, 1, 7, 3, 2, 8, 4, 6]
     members = [measured(n, n / 10, float(order[n])) for n in range(8)]

@@ -8,7 +8,7 @@ import torch
 
 import rankwise
 from rankwise.study.zoo.networks import Network
-from rankwise.study.zoo.scores import CANDIDATES, PROPOSED, SCORES, measure_networks
+from rankwise.study.zoo.scores import CANDIDATES, REFERENCES, SCORES, measure_networks
 
 
 def planted(rows, columns, rank, *, strength=1.0, seed=0):
@@ -41,9 +41,10 @@ def of(name, probe):
     return SCORES[name].compute(probe)
 
 
-def test_there_are_at_most_eight_candidates_and_the_proposed_is_one():
+def test_there_are_at_most_eight_candidates_and_none_is_a_reference():
     assert len(CANDIDATES) <= 8
-    assert PROPOSED in {score.name for score in CANDIDATES}
+    assert not set(REFERENCES) & {score.name for score in CANDIDATES}
+    assert set(REFERENCES) <= set(SCORES)
     assert next(iter(SCORES)) == "quality"
 
 

@@ -29,11 +29,14 @@ from rankwise.study.results import select_runs
 from rankwise.study.stats import Correlation
 from rankwise.study.zoo.networks import Columns, Zoo, read_run_networks, read_table
 from rankwise.study.zoo.ranking import Family, Ranking, ScoreCorrelation, rank_networks
-from rankwise.study.zoo.scores import BASELINES, PROPOSED, SCORES
+from rankwise.study.zoo.scores import BASELINES, REFERENCES, SCORES
 from rankwise.study.zoo.verdict import describe_layers, describe_ranking, format_p
 
 _MAX_RESAMPLES = 10_000  # all are held in memory at once
-_SHOWN = (*(score.name for score in BASELINES), PROPOSED)
+# Q, then what any score must be compared with, then the others.
+_SHOWN = tuple(
+    dict.fromkeys(("quality", *REFERENCES, *(one.name for one in BASELINES), "rank_by_width"))
+)
 _MAX_LAYERS = 5
 _MAX_SKIPPED = 20
 
@@ -129,7 +132,8 @@ def _build_tables(family: Family) -> Iterator[Table]:
     targets = {"test accuracy": family.accuracy, "generalisation gap": family.gap}
     for target, scores in targets.items():
         if scores:
-            shown = [one for one in scores if one.name in _SHOWN]
+            by_name = {one.name: one for one in scores}
+            shown = [by_name[name] for name in _SHOWN]
             names = [SCORES[one.name].label for one in shown]
             yield _build_table(f"{family.name}: scores and {target}", "score", names, shown)
     layers = [one for one in family.layers if one.srocc.value is not None]

@@ -1,9 +1,10 @@
-"""Scores: one number from a network's spectra that may say how well it does, Q among them.
+"""Scores: one number from a network's spectra that might say how well it does, Q among them.
 
 Notation: n, M for an unfolding's sides (n ≤ M), n' for its rank, s_1 for the largest singular value
-of the weight, t for the edge of the noise. `CANDIDATES` were written down before any of them was
-tried on real networks. They treat every unfolding (`mode`) by itself, since a layer may have rank 1
-in one of two.
+of the weight, t for the edge of the noise. `REFERENCES` need no spectra: a score that does no more
+than they do is of no use. `CANDIDATES` were written down before any of them was tried on real
+networks; none of them ranks networks. They treat every unfolding (`mode`) by itself, since a layer
+may have rank 1 in one of two.
 """
 
 from __future__ import annotations
@@ -93,11 +94,10 @@ def _log_directions(probe: rankwise.Probe) -> float | None:
 def _prominence(probe: rankwise.Probe) -> float | None:
     """Return the mean of ln(s_1 / t) over unfoldings: how far the strongest direction stands out.
 
-    Negative for an empty unfolding, slightly positive for a weak direction, whatever the rank. An
-    unfolding without noise has no t and is skipped. Needs a probe with spectra.
+    Of a layer it tells learned weights from random ones. An unfolding without noise is skipped.
     """
-    spectra = [mode.spectrum for mode in _list_modes(probe) if mode.spectrum is not None]
-    return _mean_log(s.values[0] / s.threshold for s in spectra if s.values and s.threshold > 0)
+    values = [mode.prominence for mode in _list_modes(probe) if mode.prominence is not None]
+    return statistics.fmean(values) if values else None
 
 
 BASELINES = (
@@ -176,7 +176,8 @@ CANDIDATES = (
 SCORES: Mapping[str, Score] = MappingProxyType(
     {score.name: score for score in (*BASELINES, *CANDIDATES)}
 )
-PROPOSED = "prominence"
+# Shown beside every other score, always.
+REFERENCES = ("log_parameters", "log_frobenius")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class MeasuredNetwork:
     qualities: Mapping[str, float]  # the q of every probed layer
     shapes: tuple[tuple[str, tuple[int, ...]], ...]  # by layer; equal for one architecture
     rank_one: int  # layers of rank 1
-    empty: int  # layers that hold noise only
+    empty: int  # layers in which no direction stands out
     modes: int  # unfoldings
     rank_one_widths: tuple[int, ...]  # the smaller side of each unfolding of rank 1
 
@@ -218,7 +219,7 @@ def measure_networks(
 
 def _measure(network: Network) -> MeasuredNetwork | SkippedNetwork:
     try:
-        probe = rankwise.probe(network.path, spectra=True)
+        probe = rankwise.probe(network.path)
     except (rankwise.RankwiseError, OSError) as error:
         return SkippedNetwork(network.name, str(error))
     if not probe.probed:

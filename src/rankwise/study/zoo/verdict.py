@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from rankwise._text import format_count
 from rankwise.study.stats import SIGNIFICANCE, Correlation
 from rankwise.study.zoo.ranking import Choice, Family, Ranking, ScoreCorrelation
-from rankwise.study.zoo.scores import PROPOSED, SCORES
+from rankwise.study.zoo.scores import REFERENCES, SCORES
 
 _RANKS, _RANKS_BACKWARDS = "ranks these networks", "ranks these networks backwards"
 _STRONG = 0.5  # an SROCC from which on Q is said to follow the unfoldings of rank 1
 
 
 def describe_ranking(ranking: Ranking) -> tuple[str, ...]:
-    """Return whether Q ranks the networks of each family, and whether any score does."""
+    """Return whether Q ranks the networks of each family, beside their size and norm."""
     if not ranking.families:
         return ("No network could be measured, so there is nothing to rank.",)
     sentences = [_summarize(ranking), *map(_describe_family, ranking.families)]
@@ -42,14 +42,17 @@ def _summarize(ranking: Ranking) -> str:
 
 
 def _describe_family(family: Family) -> str:
-    quality, proposed = family.of("quality"), family.of(PROPOSED)
+    quality = family.of("quality")
     if quality.srocc.value is None:
         return f"{family.name}: no correlation of Q and accuracy, since {quality.srocc.reason}."
     size = f"{len(family.members)} networks"
     groups = quality.srocc.groups
     size += "" if groups == len(family.members) else f" in {groups} groups"
-    own = f"The proposed score, {SCORES[PROPOSED].label}, has {_format(proposed.srocc)}"
-    return f"{family.name}: Q {_judge(quality)} ({_format(quality.srocc)}; {size}). {own}."
+    beside = "; ".join(
+        f"{SCORES[name].label}, {_format(family.of(name).srocc)}" for name in REFERENCES
+    )
+    verdict = f"Q {_judge(quality)} ({_format(quality.srocc)}; {size})"
+    return f"{family.name}: {verdict}. Beside it: {beside}."
 
 
 def _judge(score: ScoreCorrelation) -> str:
