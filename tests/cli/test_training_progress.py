@@ -55,7 +55,7 @@ def run(tmp_path):
 def test_in_a_pipe_there_is_a_line_an_epoch(run):
     lines = shown(False, run).splitlines()
     assert lines[0] == "resnet20 on digits by rmsgd, seed 0"
-    assert lines[1] == "  epoch   1  loss 1.000  acc 50.0%  Q 0.400  η 0.1…0.2"
+    assert lines[1] == "  epoch   1  loss 1.000  acc 50.0%  S 0.100  η 0.1…0.2"
     assert lines[2].startswith("  epoch   2  ")
     assert lines[3].startswith("  finished after 2 epochs: loss 1.000  acc 50.0%")
     # Whole, so that it can be copied from a log.
@@ -141,13 +141,13 @@ def test_a_bar_is_taken_away_when_a_run_fails():
     ("record", "text"),
     [
         (None, "no epoch yet"),
-        (epoch(1, score="perplexity", value=123.46), "loss 1.000  ppl 123.5  Q 0.400  η 0.1…0.2"),
-        (epoch(1, score="frechet", value=17.0), "loss 1.000  FD 17.0  Q 0.400  η 0.1…0.2"),
+        (epoch(1, score="perplexity", value=123.46), "loss 1.000  ppl 123.5  S 0.100  η 0.1…0.2"),
+        (epoch(1, score="frechet", value=17.0), "loss 1.000  FD 17.0  S 0.100  η 0.1…0.2"),
         (
             replace(epoch(1, value=None, loss=None, quality=None), rates=None),
-            "loss –  acc –  Q –",
+            "loss –  acc –  S –",
         ),
-        (replace(epoch(1), rates=[0.03, 0.03]), "loss 1.000  acc 50.0%  Q 0.400  η 0.03"),
+        (replace(epoch(1), rates=[0.03, 0.03]), "loss 1.000  acc 50.0%  S 0.100  η 0.03"),
     ],
     ids=["none", "language", "gan", "lost", "one rate"],
 )

@@ -35,6 +35,7 @@ def epoch(number, *, score="accuracy", value=0.5, loss=1.0, quality=0.4, trained
         quality=quality,
         rates=(0.1, 0.2),
         seconds=EpochSeconds(data=0.1, step=0.9, trained=trained or float(number)),
+        stable_rank_by_width=None if quality is None else quality / 4,
     )
 
 

@@ -32,7 +32,7 @@ def test_csv_has_a_row_an_epoch_with_every_figure_and_layer(tmp_path):
     assert [row["step"] for row in found] == ["1", "2"]
     assert found[1]["test/accuracy"] == "0.75"
     assert found[1]["train/loss"] == "1.0"
-    assert found[1]["Q"] == "0.4"
+    assert found[1]["stable_rank_by_width"] == "0.1"
     assert found[1]["rate/fc"] == "0.2"
     assert found[1]["stable_rank/conv"] == "0.25"
     assert "stable_rank/fc" not in found[1]  # which has none
@@ -51,9 +51,13 @@ def test_tensorboard_has_every_figure_and_layer(tmp_path):
     logged("tensorboard", tmp_path, epoch(3, value=0.8))  # after it went on
     found = events.EventAccumulator(str(tmp_path / "tensorboard"))
     found.Reload()
-    assert {"test/accuracy", "train/loss", "rate/conv", "quality/conv", "Q"} <= set(
-        found.Tags()["scalars"]
-    )
+    assert {
+        "test/accuracy",
+        "train/loss",
+        "rate/conv",
+        "quality/conv",
+        "stable_rank_by_width",
+    } <= set(found.Tags()["scalars"])
     assert [(e.step, pytest.approx(e.value)) for e in found.Scalars("test/accuracy")] == [
         (1, 0.5),
         (2, 0.75),
@@ -64,7 +68,7 @@ def test_tensorboard_has_every_figure_and_layer(tmp_path):
 def test_what_is_no_number_is_left_out(tmp_path):
     logged("csv", tmp_path, epoch(1, value=None, quality=None))
     (row,) = rows(next(tmp_path.rglob("metrics.csv")))
-    assert not {"test/accuracy", "Q"} & set(row)
+    assert not {"test/accuracy", "stable_rank_by_width"} & set(row)
 
 
 def test_several_loggers_at_once_and_none(tmp_path):

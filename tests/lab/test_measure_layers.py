@@ -56,7 +56,7 @@ def test_a_network_of_sgd_is_probed_as_rankwise_probes(probes):
     model = network()
     with torch.no_grad():  # something to find
         model[0].weight.copy_((torch.randn(16, 1) @ torch.randn(1, 27)).view(16, 3, 3, 3))
-    found = measure_layers({"": model}, {"": method("sgd", model)})
+    found, _ = measure_layers({"": model}, {"": method("sgd", model)})
     assert len(probes) == 1
     expected = rankwise.probe(model).probed
     assert found.name == ["0", "5"] == [layer.name.removesuffix(".weight") for layer in expected]
@@ -75,7 +75,7 @@ def test_what_the_optimizer_has_measured_is_not_measured_again(probes, name):
     by.end_epoch()
     measured = by.last_probe
     probes.clear()
-    found = measure_layers({"": model}, {"": by})
+    found, _ = measure_layers({"": model}, {"": by})
     assert probes == []
     assert found.quality == [layer.quality for layer in measured.probed]
     rates = {param: group["lr"] for group in by.optimizer.param_groups for param in group["params"]}
@@ -88,7 +88,7 @@ def test_each_layer_has_its_own_rate():
     by = method("rmsgd", model)
     for group in by.optimizer.param_groups:
         group["lr"] = 0.7 if any(p is model[5].weight for p in group["params"]) else 0.3
-    found = measure_layers({"": model}, {"": by})
+    found, _ = measure_layers({"": model}, {"": by})
     assert dict(zip(found.name, found.rate, strict=True)) == {"0": 0.3, "5": 0.7}
     assert found.rate_range == (0.3, 0.7)
 
@@ -96,7 +96,7 @@ def test_each_layer_has_its_own_rate():
 def test_a_rate_that_is_a_tensor_is_a_number_here():
     model = network()
     by = EpochOptimizer(torch.optim.Adam(model.parameters(), lr=torch.tensor(0.25)))
-    assert measure_layers({"": model}, {"": by}).rate == [0.25, 0.25]
+    assert measure_layers({"": model}, {"": by})[0].rate == [0.25, 0.25]
 
 
 def test_the_parts_of_a_gan_are_told_apart():
@@ -105,7 +105,9 @@ def test_the_parts_of_a_gan_are_told_apart():
         "generator": method("sgd", parts["generator"], lr=0.2),
         "critic": method("sgd", parts["critic"], lr=0.4),
     }
-    found = measure_layers(parts, methods)
+    found, figures = measure_layers(parts, methods)
+    together = nn.ModuleDict(parts)
+    assert figures == rankwise.probe(together).figures
     assert found.name == ["generator.weight", "critic.0"]
     assert found.rate == [0.2, 0.4]
     qualities = [rankwise.probe(part).quality for part in parts.values()]
@@ -116,7 +118,7 @@ def test_the_parts_of_a_gan_are_told_apart():
 def test_tied_weights_are_one_layer(name):
     model = build_language_network("lstm1", 40, width=0.05, tied=True)
     by = method(name, model)
-    names = measure_layers({"": model}, {"": by}).name
+    names = measure_layers({"": model}, {"": by})[0].name
     assert len(names) == len(set(names))
     assert ("embedding" in names) + ("decoder" in names) == 1
 
@@ -125,7 +127,7 @@ def test_a_layer_that_is_no_number_is_there_without_metrics():
     model = network()
     with torch.no_grad():
         model[0].weight[0, 0, 0, 0] = torch.nan
-    found = measure_layers({"": model}, {"": method("sgd", model)})
+    found, _ = measure_layers({"": model}, {"": method("sgd", model)})
     assert found.name == ["0", "5"]
     assert [
         getattr(found, metric)[0] for metric in ("stable_rank", "condition", "quality", "rank")
@@ -137,7 +139,7 @@ def test_a_layer_that_is_no_number_is_there_without_metrics():
 
 def test_without_layers_there_is_nothing_to_tell():
     model = nn.BatchNorm1d(4)
-    found = measure_layers({"": model}, {"": method("sgd", model)})
+    found, _ = measure_layers({"": model}, {"": method("sgd", model)})
     assert found.name == []
     assert found.network_quality is None
     assert found.rate_range is None

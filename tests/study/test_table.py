@@ -217,12 +217,12 @@ def test_trials_make_one_comparison_by_mean_and_deviation(tmp_path):
     assert (found.score, sorted(found.values), found.diverged) == ("accuracy", values, 0)
     assert found.mean == pytest.approx(statistics.fmean(values))
     assert found.spread == pytest.approx(statistics.stdev(values))
-    assert found.quality == (0.4,) * 3
+    assert found.stable_rank_by_width == (0.1,) * 3
     assert found.seconds == (1.5,) * 3
     head, row = format_trials([found]).splitlines()
-    assert head.split() == ["setting", "n", "test", "accuracy", "best", "epoch", "Q", "s/epoch"]
+    assert head.split() == ["setting", "n", "test", "accuracy", "best", "epoch", "S", "s/epoch"]
     assert row.split()[:6] == ["rmsgd", "3", "71.67", "±", "20.21", "%"]
-    assert "0.400 ± 0.000" in row
+    assert "0.100 ± 0.000" in row
 
 
 def test_a_single_trial_has_no_deviation(tmp_path):

@@ -62,14 +62,14 @@ class TrainingProgress(ProgressBar, Callback):
 
 
 def format_epoch(record: EpochRecord | None) -> str:
-    """Format an epoch in a line: loss, test score, Q, the range of the rates."""
+    """Format an epoch in a line: loss, test score, S, the range of the rates."""
     if record is None:
         return "no epoch yet"
     parts = [_format("loss {:.3f}", record.train.get("loss"))]
     parts += [
         _format(form, record.test[name]) for name, form in _FORMATS.items() if name in record.test
     ]
-    parts.append(_format("Q {:.3f}", record.quality))
+    parts.append(_format("S {:.3f}", record.stable_rank_by_width))
     if record.rates:
         least, largest = (_format("{:.2g}", rate) for rate in record.rates)
         parts.append(f"η {least}" if least == largest else f"η {least}…{largest}")

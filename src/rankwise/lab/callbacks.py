@@ -98,7 +98,7 @@ class Loggers:
         for column in ("stable_rank", "condition", "quality", "rate"):
             pairs = zip(layers.name, getattr(layers, column), strict=True)
             values |= {f"{column}/{name}": value for name, value in pairs}
-        values["Q"] = record.quality
+        values["stable_rank_by_width"] = record.stable_rank_by_width
         known = {name: value for name, value in values.items() if value is not None}
         for logger in self._loggers:
             with _warn_of_errors(logger):

@@ -60,7 +60,7 @@ class EpochSeconds(Struct, frozen=True, kw_only=True):
 
 
 class EpochRecord(Struct, frozen=True):
-    """One epoch: number, scores, Q, the least and the largest rate of a layer, seconds."""
+    """One epoch: number, scores, the network's Q, least and largest rate, seconds, and its S."""
 
     epoch: Count
     train: Scores
@@ -69,6 +69,7 @@ class EpochRecord(Struct, frozen=True):
     rates: tuple[float | None, float | None] | None
     seconds: EpochSeconds
     batches: int | None = None
+    stable_rank_by_width: float | None = None  # S; not in records of earlier versions
 
 
 class LayerColumns(Struct, frozen=True):
@@ -204,6 +205,11 @@ class Run:
     def quality(self) -> float | None:
         """Q after the last recorded epoch, where known."""
         return self.epochs[-1].quality if self.epochs else None
+
+    @property
+    def stable_rank_by_width(self) -> float | None:
+        """S after the last epoch; None where it is not known."""
+        return self.epochs[-1].stable_rank_by_width if self.epochs else None
 
     @property
     def trained(self) -> float:

@@ -267,7 +267,7 @@ def _measure_epoch(state: TrainingState) -> tuple[EpochRecord, LayerColumns]:
     with state.clock("probe"):
         for optimizer in state.optimizers.values():
             optimizer.end_epoch()
-        layers = measure_layers(task.parts, state.optimizers)
+        layers, figures = measure_layers(task.parts, state.optimizers)
         for network in task.parts.values():
             broadcast_buffers(state.fabric, network)
     with state.clock("eval"):
@@ -280,6 +280,7 @@ def _measure_epoch(state: TrainingState) -> tuple[EpochRecord, LayerColumns]:
         rates=layers.rate_range,
         seconds=EpochSeconds(**state.clocks, trained=state.trained),
         batches=state.batch,
+        stable_rank_by_width=figures.stable_rank_by_width,
     )
     return record, layers
 

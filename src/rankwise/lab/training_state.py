@@ -29,6 +29,7 @@ from rankwise.lab.tasks.gan import GanTask
 from rankwise.lab.tasks.image import ImageTask
 from rankwise.lab.tasks.language import LanguageTask
 from rankwise.lab.tasks.task import Task
+from rankwise.probes.network_figures import NetworkFigures, compute_figures
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -187,11 +188,16 @@ class TrainingState:
 
 def measure_layers(
     parts: Mapping[str, nn.Module], optimizers: Mapping[str, EpochOptimizer]
-) -> LayerColumns:
-    """Probe the networks, unless the optimizer has just done so; add the layers' rates."""
+) -> tuple[LayerColumns, NetworkFigures]:
+    """Probe the networks, unless the optimizer has just done so; add the layers' rates.
+
+    Return all layers, and the figures of all networks together.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in ("name", *_METRICS, "rate")}
+    layers: list[rankwise.LayerMetrics] = []
     for part, network in parts.items():
         probe = optimizers[part].last_probe or rankwise.probe(network)
+        layers += probe.layers
         rates = _get_rates(network, optimizers[part])
         for layer in probe.layers:
             if layer.status not in (rankwise.Status.PROBED, rankwise.Status.NOT_FINITE):
@@ -201,7 +207,7 @@ def measure_layers(
             for metric in _METRICS:
                 columns[metric].append(getattr(layer, metric))
             columns["rate"].append(rates.get(layer.name))
-    return LayerColumns(**columns)
+    return LayerColumns(**columns), compute_figures(layers)
 
 
 def _get_rates(network: nn.Module, optimizer: EpochOptimizer) -> dict[str, float]:

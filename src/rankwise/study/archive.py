@@ -79,6 +79,8 @@ def _pack_run(run: Run, *, every: bool) -> dict[str, Any]:
 
 def _pack_epoch(record: EpochRecord) -> dict[str, Any]:
     kept = {name: _round(getattr(record, name), _DIGITS) for name in _EPOCH}
+    if record.stable_rank_by_width is not None:
+        kept["stable_rank_by_width"] = _round(record.stable_rank_by_width, _DIGITS)
     return kept | {"seconds": _round(structs.asdict(record.seconds), _TIME_DIGITS)}
 
 

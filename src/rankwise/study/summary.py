@@ -209,7 +209,7 @@ def format_trials(trials: Sequence[Trials]) -> str:
         (Column("n"), [_format_n(one) for one in trials]),
         (Column(f"test {score}"), [format_score(one.values, one.score) for one in trials]),
         (Column("best epoch"), [format_score(one.best, one.score) for one in trials]),
-        (Column("Q"), [format_mean(one.quality, ".3f") for one in trials]),
+        (Column("S"), [format_mean(one.stable_rank_by_width, ".3f") for one in trials]),
         (Column("s/epoch"), [format_mean(one.seconds, ".2f") for one in trials]),
     ]
     return Table.from_columns(columns).format()

@@ -34,7 +34,7 @@ class Trials:
         score: The test score that they are judged by, as in "accuracy".
         values: The last epoch's score of each trial that finished.
         best: The best epoch's score of each trial that finished.
-        quality: The last epoch's Q of each trial, where known.
+        stable_rank_by_width: The last epoch's S of each trial, where known.
         seconds: Mean training time of an epoch, of each trial.
         runs: All, finished or not.
     """
@@ -44,7 +44,7 @@ class Trials:
     values: tuple[float, ...]
     diverged: int
     best: tuple[float, ...]
-    quality: tuple[float, ...]
+    stable_rank_by_width: tuple[float, ...]
     seconds: tuple[float, ...]
     runs: tuple[Run, ...] = ()
 
@@ -145,7 +145,7 @@ def _summarize(setting: str, runs: Sequence[Run], score: str) -> Trials:
         tuple(value for run in scored if (value := run.scores[score]) is not None),
         sum(run.status == "diverged" for run in runs),
         tuple(pick(value for value in history if value is not None) for history in histories),
-        tuple(run.quality for run in scored if run.quality is not None),
+        tuple(value for run in scored if (value := run.stable_rank_by_width) is not None),
         tuple(run.trained / len(run.epochs) for run in scored),
         tuple(runs),
     )
