@@ -1,4 +1,4 @@
-"""rankwise: see what every layer of a network has learned, from its weights alone.
+"""rankwise: see how every layer of a network differs from random weights; train by it.
 
 Names are imported when they are first used, so that `rankwise --help` and `import rankwise.errors`
 do not wait for torch.

@@ -39,7 +39,7 @@ def probe(
     spectra: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Probe:
-    """Measure what every layer of a network has learned, from its weights alone.
+    """Measure every layer of a network from its weights alone, and compare it with random weights.
 
     The model is not changed: nothing is moved, switched or attached. A file is read tensor by
     tensor, and no code in it is run.

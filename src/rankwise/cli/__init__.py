@@ -41,7 +41,7 @@ Examples:
 app = typer.Typer(
     cls=CommandGroup,
     name="rankwise",
-    help="Measure what every layer of a network has learned; train each layer at its own rate.",
+    help="Check and measure every layer of a network; train each layer at its own rate.",
     epilog=EXAMPLES,
     add_completion=False,
     rich_markup_mode=None,  # with markup on, [qkv] would vanish from the examples

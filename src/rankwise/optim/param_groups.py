@@ -120,7 +120,8 @@ def split_params(
         texts = (name, infer_kind(name, tuple(weight.shape)))
         return any(fnmatchcase(text, glob) for text in texts for glob in globs)
 
-    weights, others = [], []
+    weights: list[tuple[str, Tensor]] = []
+    others: list[tuple[str, Tensor]] = []
     for name, param in _name_params(group):
         is_measured = (
             param.ndim >= 2
