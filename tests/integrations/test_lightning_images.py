@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*treespec.*LeafSpec:FutureWarning"),
 ]
 
-KEYS = ["charts/layers", "charts/rates", "charts/quality"]
+KEYS = ["charts/layers", "charts/rates", "charts/stable_rank"]
 
 
 class Module(LightningModule):
@@ -108,7 +108,7 @@ def draw(monkeypatch):
     """Has something simple in the place of images: they have tests of their own and take long."""
 
     def instead(pixels):
-        names = ("layers", "rates", "quality")
+        names = ("layers", "rates", "stable_rank")
         monkeypatch.setattr(LayerHistory, "charts", lambda self: dict.fromkeys(names, self.rows()))
         monkeypatch.setattr(ours, "to_pixels", pixels)
 

@@ -85,11 +85,13 @@ def test_the_charts_show_what_was_collected(train):
     history = LayerHistory()
     source = train(rmsgd, 2, history.add)
     drawn = history.charts()
-    assert list(drawn) == ["layers", "rates", "quality"]
+    assert list(drawn) == ["layers", "rates", "stable_rank"]
     assert drawn["rates"].data.values == history.rows()
-    assert "quality q of 2 layers over epochs" in drawn["quality"].description
+    assert "stable rank s of 2 layers over epochs" in drawn["stable_rank"].description
     shown = drawn["layers"].data.values
-    assert [row["quality"] for row in shown] == [row.quality for row in source.last_probe.probed]
+    assert [row["stable_rank"] for row in shown] == [
+        row.stable_rank for row in source.last_probe.probed
+    ]
 
 
 def test_before_the_first_epochs_end_there_is_nothing_to_draw(network):
@@ -153,7 +155,7 @@ def test_a_state_goes_through_a_checkpoint(train):
     file.seek(0)
     again.load_state_dict(torch.load(file, weights_only=True))
     assert again.rows() == history.rows()
-    assert list(again.charts()) == ["rates", "quality"]
+    assert list(again.charts()) == ["rates", "stable_rank"]
     again.add(source, 101)
     assert len(again.rows()) == len(history.rows())  # a hundred epochs of both
     assert again.rows()[-1]["epoch"] == 101

@@ -100,7 +100,7 @@ class LayerHistory:
         ...     optimizer.epoch_step()
         ...     history.add(optimizer, epoch)
         >>> list(history.charts())
-        ['layers', 'rates', 'quality']
+        ['layers', 'rates', 'stable_rank']
         >>> to_png(history.charts()["rates"])[1:4]
         b'PNG'
     """
@@ -148,7 +148,7 @@ class LayerHistory:
         )
 
     def charts(self) -> dict[str, Chart]:
-        """Draw "layers" as they are now, and their "rates" and "quality" over the epochs so far."""
+        """Draw "layers" as they are now, their "rates" and "stable_rank" over the epochs so far."""
         from rankwise.charts.evolution import draw_heat_map, draw_rates  # noqa: PLC0415 - optional
 
         charts: dict[str, Chart] = {}
@@ -157,8 +157,8 @@ class LayerHistory:
         rows = self.rows()
         if rows:
             charts["rates"] = draw_rates(rows)
-        if any(row["quality"] is not None for row in rows):
-            charts["quality"] = draw_heat_map(rows, "quality")
+        if any(row["stable_rank"] is not None for row in rows):
+            charts["stable_rank"] = draw_heat_map(rows, "stable_rank")
         return charts
 
     def state_dict(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def to_png(chart: Chart) -> bytes:
     Example:
         >>> import torch, rankwise
         >>> from rankwise.integrations.monitoring import to_png
-        >>> to_png(rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality"))[1:4]
+        >>> to_png(rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("stable_rank"))[1:4]
         b'PNG'
     """
     file = io.BytesIO()
@@ -197,7 +197,7 @@ def to_pixels(chart: Chart) -> NDArray[np.uint8]:
     Example:
         >>> import torch, rankwise
         >>> from rankwise.integrations.monitoring import to_pixels
-        >>> image = to_pixels(rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality"))
+        >>> image = to_pixels(rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("stable_rank"))
         >>> image.dtype, image.shape[2]
         (dtype('uint8'), 3)
     """

@@ -46,10 +46,10 @@ def log_layers(writer: SummaryWriter, source: object, epoch: int, *, prefix: str
 def log_images(
     writer: SummaryWriter, history: LayerHistory, epoch: int, *, prefix: str = ""
 ) -> None:
-    """Write the charts of a history as images: layers, rates and quality.
+    """Write the charts of a history as images: layers, rates and stable rank.
 
-    The tags are "charts/layers", "charts/rates" and "charts/quality". Drawing takes some seconds,
-    so call it every few epochs, and `history.add` every epoch.
+    The tags are "charts/layers", "charts/rates" and "charts/stable_rank". Drawing takes some
+    seconds, so call it every few epochs, and `history.add` every epoch.
 
     Args:
         writer: The writer.
