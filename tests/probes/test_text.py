@@ -1,4 +1,3 @@
-import math
 import re
 import unicodedata
 from dataclasses import replace
@@ -7,101 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwise import Verdict
 from rankwise._text import display_width
-from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
-from rankwise.probes.network_figures import compute_figures
 from rankwise.probes.tensor import Status
-from rankwise.probes.text import format_layers, format_skipped, format_summary
+from rankwise.probes.text import format_layers, format_skipped
+from tests.probes.rows import LAYERS, empty, half_rank_one, probed, rank_one, skipped
 
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-NAMES = st.text(st.characters(), max_size=60)
-
-
-def probed(name, *, rank=4.0, s=0.25, condition=0.5, q=0.46, noise=0.3, rows=16, shape=(16, 32)):
-    modes = (
-        ModeMetrics(
-            mode="matrix",
-            rows=rows,
-            columns=32,
-            rank=int(rank),
-            rank_fraction=rank / rows,
-            stable_rank=s,
-            condition=condition,
-            quality=q,
-            noise_fraction=noise,
-            noise_variance=0.01,
-            spectral_norm=2.0,
-            effective_rank=9.0,
-        ),
-    )
-    return LayerMetrics(
-        name=name,
-        kind="linear",
-        shape=shape,
-        dtype="float32",
-        parameters=math.prod(shape),
-        status=Status.PROBED,
-        rank=rank,
-        rank_fraction=rank / rows,
-        stable_rank=s,
-        condition=condition,
-        quality=q,
-        noise_fraction=noise,
-        noise_variance=0.01,
-        spectral_norm=2.0,
-        frobenius_norm=3.0,
-        effective_rank=9.0,
-        modes=modes,
-    )
-
-
-def empty(name):
-    return probed(name, rank=0.0, s=0.0, condition=1.0, q=0.0, noise=1.0)
-
-
-def rank_one(name):
-    return probed(name, rank=1.0, s=1 / 16, condition=0.0, q=math.pi / 2)
-
-
-def zero(name):
-    return replace(empty(name), frobenius_norm=0.0)
-
-
-def judged(name, verdict):
-    return replace(probed(name), verdict=verdict)
-
-
-def half_rank_one(name):
-    layer = probed(name)
-    return replace(layer, rank=2.5, modes=(layer.modes[0], rank_one(name).modes[0]))
-
-
-def skipped(name, status=Status.VECTOR, reason=""):
-    return LayerMetrics(name, "other", (8,), "float32", 8, status, reason)
-
-
-def summarize(layers, width=None):
-    return format_summary(layers, compute_figures(layers), width=width)
-
-
-LAYERS = st.lists(
-    st.one_of(
-        st.builds(
-            probed,
-            NAMES,
-            rank=st.integers(0, 16).map(float),
-            s=st.floats(0, 1),
-            q=st.floats(0, 1.57),
-            noise=st.floats(0, 1),
-            shape=st.lists(st.integers(1, 10**6), min_size=2, max_size=5).map(tuple),
-        ),
-        st.builds(
-            skipped, NAMES, st.sampled_from([s for s in Status if s is not Status.PROBED]), NAMES
-        ),
-    ),
-    max_size=12,
-)
 
 
 @given(LAYERS, st.integers(40, 200))
@@ -116,7 +26,6 @@ def test_no_control_character_passes(layers, width):
         [
             format_layers(layers, width=width),
             format_layers(layers, width=None),
-            summarize(layers, width=width),
             format_skipped(layers, width=width),
             format_skipped(layers, width=None),
         ]
@@ -235,93 +144,6 @@ def test_noise_is_not_rounded_to_all_or_nothing():
     table = format_layers([probed("a", noise=0.9999), probed("b", noise=1e-4), empty("c")])
     noise = [line.split()[-1] for line in table.splitlines()[1:]]
     assert noise == [">99%", "<1%", "100%"]
-
-
-def test_summary_in_words():
-    layers = [
-        probed("conv1"),
-        probed("layer4.1.conv2", noise=0.94),
-        rank_one("head"),
-        empty("fc"),
-        skipped("bias"),
-    ]
-    assert summarize(layers) == (
-        "Directions stand out from noise in 3 of 4 layers; no direction stands out in 1: fc.\n"
-        "Signal energy 36 %; stable rank by width S = 0.141; total rank 9; 2,056 parameters, "
-        ">99 % of them probed.\n"
-        "The paper's figures: Q = 0.850; 1 layer (*) has rank 1, where q is at its maximum by "
-        "definition."
-    )
-
-
-@pytest.mark.parametrize(
-    ("layers", "sentence"),
-    [
-        ([], "The model holds no tensors."),
-        ([skipped("bias")], "No layer was probed."),
-        ([empty("a"), empty("b")], "in 0 of 2 layers; no direction stands out in 2: a, b."),
-        ([probed("a")], "Directions stand out from noise in 1 of 1 layer."),
-        ([zero("a")], "in 0 of 1 layer; 1 is all zero: a."),
-        (
-            [zero("a"), zero("b"), empty("c")],
-            "in 0 of 3 layers; no direction stands out in 1: c; 2 are all zero: a, b.",
-        ),
-        ([half_rank_one("a")], "1 layer (*) has rank 1,"),
-        ([rank_one("a"), rank_one("b")], "2 layers (*) have rank 1,"),
-        ([zero("a")], "Signal energy –;"),
-    ],
-)
-def test_summary_speaks_grammatically(layers, sentence):
-    assert sentence in summarize(layers)
-
-
-def test_summary_begins_with_what_differs_from_random():
-    layers = [
-        *(judged(f"d{i}", Verdict.DIFFERS) for i in range(3)),
-        judged("v", Verdict.RANDOM),
-        judged("n", Verdict.NORMS_ONLY),
-        judged("o", Verdict.FLAT),
-        judged("t1", Verdict.TOO_SMALL),
-        judged("t2", Verdict.TOO_SMALL),
-        probed("lora"),
-        zero("z"),
-    ]
-    assert summarize(layers).splitlines()[0] == (
-        "3 of 6 layers differ from random weights; 1 is flatter than random: o; 1 differs only in "
-        "its filters' norms: n; no direction stands out in 1: v; 2 are too small to tell; 1 was "
-        "not compared: lora; 1 is all zero: z."
-    )
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "sentence"),
-    [
-        ([Verdict.DIFFERS], "1 of 1 layer differs from random weights."),
-        ([Verdict.DIFFERS] * 2, "2 of 2 layers differ from random weights."),
-        ([Verdict.RANDOM] * 2, "0 of 2 layers differ from random weights; no direction stands out"),
-        ([Verdict.NORMS_ONLY] * 2, "; 2 differ only in their filters' norms: 0, 1."),
-        ([Verdict.FLAT] * 2, "; 2 are flatter than random: 0, 1."),
-        ([Verdict.TOO_SMALL] * 2, "Too small to compare with random weights: 2 layers."),
-        ([Verdict.DIFFERS, Verdict.TOO_SMALL], "; 1 is too small to tell."),
-    ],
-)
-def test_verdicts_are_counted_grammatically(verdicts, sentence):
-    layers = [judged(str(i), verdict) for i, verdict in enumerate(verdicts)]
-    assert sentence in summarize(layers)
-
-
-@given(LAYERS)
-def test_summary_promises_nothing(layers):
-    words = summarize([replace(layer, name="x", reason="") for layer in layers]).lower()
-    for promise in ("pure noise", "structure", "better", "learned", "quality"):
-        assert promise not in words
-
-
-def test_not_finite_layers_come_first():
-    broken = [skipped(f"l{i}", Status.NOT_FINITE) for i in range(6)]
-    summary = summarize([probed("a"), *broken])
-    assert summary.startswith("Warning: 6 layers hold NaN or Inf: l0, l1, l2, l3 and 2 more.\n")
-    assert summarize([broken[0]]).startswith("Warning: 1 layer holds NaN or Inf: l0.\n")
 
 
 def test_skipped_groups_with_reasons():

@@ -276,7 +276,8 @@ def _check_parquet(target: str) -> None:
 
 
 def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: bool) -> None:
-    from rankwise.probes.text import align_layers, format_skipped, format_summary, list_notes
+    from rankwise.probes.summary_text import format_summary
+    from rankwise.probes.text import align_layers, format_skipped, list_notes
 
     console = make_console()
     width = get_table_width(console)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from rankwise._text import format_percent, sanitize
 from rankwise.probes.diff_text import align_changes, format_changes
+from rankwise.probes.summary_text import format_summary
 from rankwise.probes.text import (
     find_bar_scale,
     format_metric,
     format_ranks,
     format_shape,
     format_skipped,
-    format_summary,
 )
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_ro
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.summary_text import format_summary
 from rankwise.probes.tensor import Status
 from rankwise.probes.text import (
     MAX_QUALITY,
@@ -22,7 +23,6 @@ from rankwise.probes.text import (
     format_ranks,
     format_shape,
     format_skipped,
-    format_summary,
 )
 from rankwise.reports.page import (
     Cell,
