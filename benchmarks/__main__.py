@@ -17,6 +17,7 @@ from types import ModuleType
 import torch
 
 from benchmarks import (
+    check_cost,
     epoch_end,
     gram_accuracy,
     import_time,
@@ -36,6 +37,7 @@ _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
     ("Stage II against the released rmsgd", stage2),
     ("A whole checkpoint against WeightWatcher", whole_checkpoint),
     ("One large layer against WeightWatcher", large_linear),
+    ("The cost of a check", check_cost),
     ("Memory of a streamed checkpoint", memory),
     ("Import time", import_time),
     ("Accuracy of the Gram route", gram_accuracy),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Numbers that are converted to float64 at a time.
+# Numbers that are converted at a time.
 _CHUNK = 4 << 20
 # A filter is dead if its norm is below this share of the norm of strong filters; weight decay takes
 # unused filters to 1e-20 and less, small but used ones are above a hundredth.
@@ -104,23 +104,24 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
     if not math.isfinite(peak):
         return _count_not_finite(matrix)
     scale = math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak else 1.0
-    zeros, fourth, squares = 0, 0.0, matrix.new_zeros(inputs, dtype=torch.float64)
+    zeros, fourth, squares = 0, 0.0, matrix.new_zeros(inputs, dtype=_find_sum_type(matrix))
     low, high = math.inf, -math.inf
     norms: list[Tensor] = []
     sums: list[Tensor] = []
     peaks: list[Tensor] = []
     projected: list[Tensor] = []
-    projection = _draw_projection(inputs, matrix.device)
+    projection = _draw_projection(inputs, matrix)
     for block in split_filters(matrix):
+        least, most = block.amin(1), block.amax(1)
+        low, high = min(low, float(least.min())), max(high, float(most.max()))
+        peaks.append(torch.maximum(-least, most))
         zeros += block.numel() - int(torch.count_nonzero(block))
-        low, high = min(low, float(block.min())), max(high, float(block.max()))
-        peaks.append(block.abs().amax(1))
         scaled = block / scale
         square = scaled * scaled
-        norms.append(square.sum(1).sqrt())
-        squares += square.sum(0)
-        fourth += float((square * square).sum())
-        sums.append(scaled.sum(1))
+        norms.append(square.sum(1, dtype=squares.dtype).sqrt())
+        squares += square.sum(0, dtype=squares.dtype)
+        fourth += float(torch.dot(square.flatten(), square.flatten()))
+        sums.append(scaled.sum(1, dtype=squares.dtype))
         if is_matrix:
             projected.append(scaled @ projection)
     norm = torch.cat(norms)
@@ -154,19 +155,24 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
 
 
 def split_filters(matrix: Tensor) -> Iterator[Tensor]:
-    """Yield some filters at a time, each as a row, in float64 (float32 on devices without)."""
+    """Yield some filters at a time, each as a row, in float64 or, where that holds it, float32."""
     if matrix.ndim < 2:
         matrix = matrix.reshape(1, -1)
-    wide = torch.float32 if matrix.device.type == "mps" else torch.float64
+    wide = torch.float64 if matrix.dtype is torch.float64 else torch.float32
     step = max(1, _CHUNK // max(1, matrix[0].numel()))
     for start in range(0, len(matrix), step):
         yield matrix[start : start + step].to(wide).flatten(1)
 
 
+def _find_sum_type(matrix: Tensor) -> torch.dtype:
+    """Return the type for sums: float64, but for devices that have none."""
+    return torch.float32 if matrix.device.type == "mps" else torch.float64
+
+
 def _find_peak(matrix: Tensor) -> float:
     """Return the largest absolute value; NaN or infinity if any entry is."""
-    peaks = [float(block.abs().max()) for block in split_filters(matrix)]
-    return math.nan if any(map(math.isnan, peaks)) else max(peaks)
+    ends = [float(end) for block in split_filters(matrix) for end in block.aminmax()]
+    return math.nan if any(map(math.isnan, ends)) else max(map(abs, ends))
 
 
 def _count_not_finite(matrix: Tensor) -> TensorFacts:
@@ -198,15 +204,14 @@ def _count_dead(norms: Tensor) -> int:
     return int((norms <= _DEAD * strong).sum())
 
 
-def _draw_projection(inputs: int, device: torch.device) -> Tensor:
+def _draw_projection(inputs: int, matrix: Tensor) -> Tensor:
     """Draw a fixed matrix that projects filters to a few dimensions and keeps their distances."""
-    wide = torch.float32 if device.type == "mps" else torch.float64
-    generator = torch.Generator(device="cpu").manual_seed(0)
-    size = (inputs, min(inputs, _PROJECTED))
+    wide = torch.float64 if matrix.dtype is torch.float64 else torch.float32
     if inputs <= _PROJECTED:
-        return torch.eye(inputs, dtype=wide, device=device)
-    drawn = torch.randn(size, generator=generator, dtype=torch.float32, device="cpu")
-    return (drawn / math.sqrt(_PROJECTED)).to(device, wide)
+        return torch.eye(inputs, dtype=wide, device=matrix.device)
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    drawn = torch.randn((inputs, _PROJECTED), generator=generator, device="cpu")
+    return (drawn / math.sqrt(_PROJECTED)).to(matrix.device, wide)
 
 
 def _count_copies(matrix: Tensor, norms: Tensor, projected: Tensor) -> int:
@@ -228,6 +233,8 @@ def _count_copies(matrix: Tensor, norms: Tensor, projected: Tensor) -> int:
     for start in range(0, len(unit), step):
         rows = slice(start, start + step)
         distance = square[rows, None] + square - 2 * (unit[rows] @ unit.T)
+        if int((distance < limit + 1e-6).sum()) == len(distance):  # each is close to itself alone
+            continue
         earlier = torch.arange(len(unit), device=unit.device) < torch.arange(
             start, start + len(distance), device=unit.device
         ).unsqueeze(1)

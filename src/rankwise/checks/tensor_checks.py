@@ -36,6 +36,8 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
             yield make_finding("unreadable", Severity.ERROR, row.name, message)
         facts = inspection.facts.get(row.name)
         if facts is None:
+            if row.is_probed and row.frobenius_norm == 0:  # a product of factors, one of them zero
+                yield _describe_zero(row, inspection)
             continue
         if facts.not_finite:
             yield _describe_not_finite(row, facts)

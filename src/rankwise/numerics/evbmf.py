@@ -93,7 +93,11 @@ def _sort_descending(singular_values: npt.ArrayLike, columns: int) -> Array:
 
 
 def factorise(
-    weight: Tensor, stored: torch.dtype | None = None, workspace: Workspace | None = None
+    weight: Tensor,
+    stored: torch.dtype | None = None,
+    workspace: Workspace | None = None,
+    *,
+    overlap: bool = False,
 ) -> tuple[Spectrum, LowRank]:
     """Compute a matrix's spectrum and its low-rank part by the fastest accurate route.
 
@@ -102,6 +106,7 @@ def factorise(
             others, taken together, give its columns.
         stored: The type the numbers were stored in, where `weight` has a wider one.
         workspace: That of the calling thread.
+        overlap: Whether to compute `Spectrum.overlap` where that costs little.
 
     Returns:
         The spectrum of the matrix, and what EVBMF keeps of it.
@@ -109,7 +114,7 @@ def factorise(
     Raises:
         NotFiniteError: If the matrix holds NaN or infinity.
     """
-    spectrum = compute_gram_spectrum(weight, workspace)
+    spectrum = compute_gram_spectrum(weight, workspace, overlap=overlap)
     part = evbmf(spectrum.values, columns=spectrum.columns)
     # EVBMF depends on the values at the noise's level and above. Where that level is below the
     # resolution of the Gram matrix, the values there are rounding errors, not weights.

@@ -22,13 +22,15 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from rankwise.numerics.spectrum import Workspace, compute_eigenvalues, compute_unit_gram
+from rankwise.numerics.spectrum import Array, Workspace, compute_eigenvalues, compute_unit_gram
 
 # The least number of filters and inputs for which a verdict is given. Below it, about a fifth of
 # trained layers look like random ones.
 MIN_WIDTH = 16
 # The probability with which random weights are said to differ.
 SIGNIFICANCE = 1e-3
+# What a Tracy–Widom variable exceeds with half of that probability.
+_TRACY_WIDOM_LIMIT = 3.58294
 
 
 class Verdict(str, Enum):
@@ -71,7 +73,10 @@ class RandomnessTest:
 
 
 def compare_with_random(
-    weight: Tensor, spectral_share: float, workspace: Workspace | None = None
+    weight: Tensor,
+    spectral_share: float,
+    overlap: float | None = None,
+    workspace: Workspace | None = None,
 ) -> RandomnessTest:
     """Compare a weight with independent random numbers.
 
@@ -79,21 +84,31 @@ def compare_with_random(
         weight: A floating tensor whose first axis counts the filters.
         spectral_share: s₁²/‖W‖² of the weight as it is, to recognise a spectrum that stands out
             only by the norms of the filters.
+        overlap: Σr² over all pairs of filters, where it is known; then most trained layers need
+            no further matrix product.
         workspace: That of the calling thread.
 
     Raises:
         NotFiniteError: If the weight holds NaN or infinity.
     """
-    gram, filters, inputs = compute_unit_gram(weight)
-    if min(filters, inputs) < MIN_WIDTH:
+    inputs = _count_used(weight)
+    if min(len(weight), inputs) < MIN_WIDTH:
+        return RandomnessTest(Verdict.TOO_SMALL, 1.0, 0.0)
+    if overlap is not None:
+        more, _, excess = _test_overlap(overlap, len(weight), inputs)
+        if 2 * more < SIGNIFICANCE:
+            return RandomnessTest(Verdict.DIFFERS, 2 * more, excess)
+    gram, filters = compute_unit_gram(weight)
+    if filters < MIN_WIDTH:
         return RandomnessTest(Verdict.TOO_SMALL, 1.0, 0.0)
     overlap = (float((gram * gram).sum()) - filters) / 2  # Σ r² over pairs
     more, less, excess = _test_overlap(overlap, filters, inputs)
     if 2 * more < SIGNIFICANCE:
         return RandomnessTest(Verdict.DIFFERS, 2 * more, excess)
-    largest = float(compute_eigenvalues(gram, workspace or Workspace())[-1])
-    chance = min(1.0, 2 * min(more, _test_largest(largest / filters, filters, inputs)))
-    if chance < SIGNIFICANCE:
+    chance = min(1.0, 2 * more)
+    if _exceeds(gram, filters * _limit_share(filters, inputs)):
+        largest = float(compute_eigenvalues(gram, workspace or Workspace())[-1])
+        chance = min(chance, 2 * _test_largest(largest / filters, filters, inputs))
         return RandomnessTest(Verdict.DIFFERS, chance, excess)
     if 2 * less < SIGNIFICANCE:
         return RandomnessTest(Verdict.FLAT, 2 * less, excess)
@@ -113,11 +128,35 @@ def _test_overlap(overlap: float, filters: int, inputs: int) -> tuple[float, flo
     return more, 1 - more, (overlap - mean) / math.sqrt(variance)
 
 
+def _count_used(weight: Tensor) -> int:
+    """Count the inputs that some filter uses."""
+    if weight.dtype.itemsize == 1:  # the smallest types can't be compared
+        weight = weight.to(torch.float32)
+    return int(torch.count_nonzero((weight.detach() != 0).flatten(1).any(0)))
+
+
+def _exceeds(gram: Array | Tensor, limit: float) -> bool:
+    """Return whether the largest eigenvalue is above a limit: limit·I − G has no root then."""
+    shifted = -(gram if isinstance(gram, Tensor) else torch.from_numpy(gram))
+    shifted.diagonal().add_(limit)
+    return int(torch.linalg.cholesky_ex(shifted).info) > 0
+
+
+def _limit_share(filters: int, inputs: int) -> float:
+    """Return the share of λ₁ in the squared norm that random weights rarely exceed."""
+    center, spread = _locate_largest(filters, inputs)
+    return (center + _TRACY_WIDOM_LIMIT * spread) / (filters * inputs)
+
+
+def _locate_largest(filters: int, inputs: int) -> tuple[float, float]:
+    """Return where λ₁ of standard normal numbers lies, and its scale (Johnstone, 2001)."""
+    root, other = math.sqrt(filters - 0.5), math.sqrt(inputs - 0.5)
+    return (root + other) ** 2, (root + other) * (1 / root + 1 / other) ** (1 / 3)
+
+
 def _test_largest(share: float, filters: int, inputs: int) -> float:
     """Return the probability that λ₁ of a random matrix is a larger share of its squared norm."""
-    root, other = math.sqrt(filters - 0.5), math.sqrt(inputs - 0.5)
-    center = (root + other) ** 2
-    spread = (root + other) * (1 / root + 1 / other) ** (1 / 3)
+    center, spread = _locate_largest(filters, inputs)
     x = (share * filters * inputs - center) / spread
     return _gamma_tail(46.446, max(0.0, x + 9.84801) / 0.186054)
 

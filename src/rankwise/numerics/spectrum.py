@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -44,11 +44,14 @@ class Spectrum:
         values: All L of them, descending, in float64.
         columns: M.
         resolution: Values below this one may be rounding errors.
+        overlap: Σr² over all pairs of rows, r their cosine, where that was asked for; None where
+            the rows are not the smaller side, or one is zero.
     """
 
     values: Array
     columns: int
     resolution: float
+    overlap: float | None = None
 
     @property
     def norm(self) -> float:
@@ -112,13 +115,16 @@ def singular_values(matrix: Tensor) -> Array:
     return compute_spectrum(matrix).values
 
 
-def compute_gram_spectrum(weight: Tensor, workspace: Workspace | None = None) -> Spectrum:
+def compute_gram_spectrum(
+    weight: Tensor, workspace: Workspace | None = None, *, overlap: bool = False
+) -> Spectrum:
     """Compute a spectrum from the eigenvalues of the smaller side's Gram matrix.
 
     Args:
         weight: A tensor whose first dimension gives the matrix's rows; the others, taken together,
             give its columns. (Reshaping it to a matrix first would cost a copy.)
         workspace: That of the calling thread.
+        overlap: Whether to compute `Spectrum.overlap` from the Gram matrix as well.
     """
     rows, columns = _check_sides(weight)
     gram, scale = _compute_gram(weight, 1.0), 1.0
@@ -126,7 +132,20 @@ def compute_gram_spectrum(weight: Tensor, workspace: Workspace | None = None) ->
         scale = _find_scale(weight)
         gram = _compute_gram(weight, scale)
     values = np.sqrt(np.maximum(compute_eigenvalues(gram, workspace or Workspace())[::-1], 0.0))
-    return _make_spectrum(values, max(rows, columns), scale, _GRAM_RESOLUTION)
+    spectrum = _make_spectrum(values, max(rows, columns), scale, _GRAM_RESOLUTION)
+    if overlap and rows <= columns:
+        return replace(spectrum, overlap=_compute_overlap(gram))
+    return spectrum
+
+
+def _compute_overlap(gram: Array | Tensor) -> float | None:
+    squares = gram.diagonal()
+    if not bool((squares > 0).all()):
+        return None
+    cosines = gram / squares[:, None] ** 0.5
+    cosines /= squares**0.5
+    cosines *= cosines
+    return (float(cosines.sum()) - len(squares)) / 2
 
 
 def compute_spectrum(weight: Tensor) -> Spectrum:
@@ -140,44 +159,40 @@ def compute_spectrum(weight: Tensor) -> Spectrum:
     return _make_spectrum(values, columns, scale, resolution)
 
 
-def compute_unit_gram(weight: Tensor) -> tuple[Array | Tensor, int, int]:
+def compute_unit_gram(weight: Tensor) -> tuple[Array | Tensor, int]:
     """Compute the Gram matrix of the smaller side with every filter scaled to unit norm.
 
     Args:
         weight: A tensor whose first axis counts the filters.
 
     Returns:
-        The matrix, how many filters are not entirely zero, and how many inputs they use.
+        The matrix, and how many filters are not entirely zero.
 
     Raises:
         NotFiniteError: If the weight holds NaN or infinity.
     """
     rows, columns = _check_sides(weight)
-    blocks = _split_blocks(weight, _find_scale(weight))
-    if rows > columns:  # the blocks hold whole filters, as columns
-        return _add_unit_blocks(blocks)
-    gram: Array | Tensor = 0.0  # type: ignore[assignment]
-    inputs = 0
-    for block in blocks:
-        gram = gram + block @ block.T
-        inputs += int((block != 0).any(0).sum())
+    scale = _find_scale(weight)
+    if rows > columns:
+        units = _scale_filters(_split_blocks(weight, scale))
+        gram = reduce(operator.iadd, (unit @ unit.T for unit in units))
+        return gram, round(float(gram.trace()))
+    gram = _compute_gram(weight, scale)
     norms = gram.diagonal() ** 0.5
     alive = norms > 0
-    norms = norms[alive]
-    return gram[alive][:, alive] / (norms[:, None] * norms), len(norms), inputs
+    if not bool(alive.all()):
+        norms, gram = norms[alive], gram[alive][:, alive]
+    gram /= norms[:, None]
+    gram /= norms
+    return gram, len(norms)
 
 
-def _add_unit_blocks(blocks: Iterator[Array | Tensor]) -> tuple[Array | Tensor, int, int]:
-    gram: Array | Tensor = 0.0  # type: ignore[assignment]
-    used: Array | Tensor = False  # type: ignore[assignment]
-    filters = 0
+def _scale_filters(blocks: Iterator[Array | Tensor]) -> Iterator[Array | Tensor]:
+    """Scale whole filters, the columns of each block, to unit norm, and drop those of zeros."""
     for block in blocks:
         norms = (block * block).sum(0) ** 0.5
-        unit = block[:, norms > 0] / norms[norms > 0]
-        gram = gram + unit @ unit.T
-        used = used | (unit != 0).any(1)
-        filters += unit.shape[1]
-    return gram, filters, int(used.sum())
+        alive = norms > 0
+        yield block / norms if bool(alive.all()) else block[:, alive] / norms[alive]
 
 
 def convert_to_float64(weight: Tensor, workspace: Workspace) -> Tensor:

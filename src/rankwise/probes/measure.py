@@ -164,8 +164,11 @@ def measure_weight(
         with torch.no_grad():
             tensor, plan = weight.load(), _plan(weight, modes)
             workspace = workspace or Workspace()
-            unfoldings, norm = _measure_modes(plan, tensor, p, spectra, workspace)
-            test = _compare(weight, tensor, unfoldings, norm, workspace) if compare else None
+            unfoldings, norm, overlap = _measure_modes(
+                plan, tensor, workspace, p=p, spectra=spectra, compare=compare
+            )
+            share = _find_spectral_share(unfoldings, norm)
+            test = _compare(weight, tensor, share, overlap, workspace) if compare else None
     except NotFiniteError as error:
         return _make_row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
@@ -184,16 +187,21 @@ def measure_weight(
 def _compare(
     weight: Weight,
     tensor: Tensor,
-    modes: Sequence[ModeMetrics],
-    norm: float,
+    share: float,
+    overlap: float | None,
     workspace: Workspace,
 ) -> RandomnessTest | None:
     """Compare a weight with random numbers, along its output axis; None for zeros and products."""
-    if norm == 0.0 or tensor.shape != weight.shape:
+    if share == 0.0 or tensor.shape != weight.shape:
         return None
     axis = int(is_transposed(weight.kind))
-    largest = max(mode.spectral_norm for mode in modes if mode.mode != "input" or len(modes) == 1)
-    return compare_with_random(tensor.movedim(axis, 0), (largest / norm) ** 2, workspace)
+    return compare_with_random(tensor.movedim(axis, 0), share, overlap, workspace)
+
+
+def _find_spectral_share(modes: Sequence[ModeMetrics], norm: float) -> float:
+    """Return s₁²/‖W‖² of the unfolding by filters; 0 for zeros."""
+    outputs = [mode.spectral_norm for mode in modes if mode.mode != "input" or len(modes) == 1]
+    return (max(outputs) / norm) ** 2 if norm else 0.0
 
 
 def _plan(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
@@ -218,22 +226,30 @@ def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
 
 
 def _measure_modes(
-    plan: Sequence[Unfolding], tensor: Tensor, p: float, spectra: bool, workspace: Workspace
-) -> tuple[list[ModeMetrics], float]:
-    """Return the metrics of every unfolding, and the Frobenius norm that they share."""
+    plan: Sequence[Unfolding],
+    tensor: Tensor,
+    workspace: Workspace,
+    *,
+    p: float,
+    spectra: bool,
+    compare: bool,
+) -> tuple[list[ModeMetrics], float, float | None]:
+    """Return the metrics of every unfolding, the Frobenius norm, and the filters' overlap."""
     rows: list[ModeMetrics] = []
-    norm = 0.0
+    norm, overlap = 0.0, None
     stored, tensor = tensor.dtype, convert_to_float64(tensor, workspace)
     for unfolding in plan:
         matrix = tensor.movedim(unfolding.axis, 0)
         if tensor.numel() == unfolding.rows * unfolding.columns:
-            spectrum, part = factorise(matrix, stored, workspace)
+            by_filters = compare and unfolding.modes != ("input",)
+            spectrum, part = factorise(matrix, stored, workspace, overlap=by_filters)
         else:
             spectrum, part = _factorise_product(matrix, unfolding)
         norm = min(spectrum.norm, sys.float_info.max)
+        overlap = overlap if spectrum.overlap is None else spectrum.overlap
         row = _measure_mode(unfolding, spectrum, part, p=p, spectra=spectra)
         rows += [dataclasses.replace(row, mode=mode) for mode in unfolding.modes]
-    return rows, norm
+    return rows, norm, overlap
 
 
 def _factorise_product(core: Tensor, unfolding: Unfolding) -> tuple[Spectrum, LowRank]:
