@@ -23,6 +23,7 @@ from rankwise.probes.tensor import Status, Weight, Weights
 
 # Tensors that are not probed but hold numbers that can be damaged.
 _ALSO_READ = {Status.VECTOR, Status.TOO_SMALL}
+_CHECKED = {Status.PROBED, Status.NOT_FINITE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,19 @@ def inspect_target(
                 rows[i] = replace(row, status=Status.UNREADABLE, reason=reason)
     probe = Probe(weights.source, tuple(rows), notes=weights.notes, order=weights.order)
     return Inspection(probe, facts, changes)
+
+
+def measure_coverage(probe: Probe) -> float:
+    """Return the share of a network's parameters in layers whose values were looked at.
+
+    Example:
+        >>> import torch, rankwise
+        >>> from rankwise.checks.inspection import measure_coverage
+        >>> measure_coverage(rankwise.probe({"fc.weight": torch.full((4, 4), torch.nan)}))
+        1.0
+    """
+    checked = sum(row.parameters for row in probe.layers if row.status in _CHECKED)
+    return checked / max(1, probe.figures.parameters)
 
 
 def _is_comparable(weight: Weight, other: Weight) -> bool:

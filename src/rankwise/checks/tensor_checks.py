@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rankwise._text import format_count, format_percent
 from rankwise.checks.facts import TensorFacts
 from rankwise.checks.findings import Finding, Severity, make_finding
-from rankwise.checks.inspection import Inspection
+from rankwise.checks.inspection import Inspection, measure_coverage
 from rankwise.numerics.randomness import MIN_WIDTH
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.tensor import Status
@@ -49,7 +49,7 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
 
 def check_coverage(inspection: Inspection) -> Iterator[Finding]:
     """Say so where most of a network could not be checked."""
-    coverage = inspection.probe.coverage
+    coverage = measure_coverage(inspection.probe)
     if coverage < _LITTLE_CHECKED:
         message = (
             f"Only {format_percent(coverage)} of the parameters are in layers that were checked."

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent, sanitize, wrap
+from rankwise.checks.inspection import measure_coverage
 from rankwise.checks.kinds import KINDS
 from rankwise.numerics.randomness import Verdict
 from rankwise.probes.tensor import Status
@@ -30,8 +31,9 @@ def format_summary(result: Findings) -> str:
     """
     layers = [row for row in result.probe.layers if row.status in _COUNTED and len(row.shape) > 1]
     clauses = [_count_problems(result, len(layers)), *_count_verdicts(result)]
-    if layers and result.probe.coverage < _MOSTLY_CHECKED:
-        clauses.append(f"{format_percent(result.probe.coverage)} of parameters checked")
+    coverage = measure_coverage(result.probe)
+    if layers and coverage < _MOSTLY_CHECKED:
+        clauses.append(f"{format_percent(coverage)} of parameters checked")
     if result.ignored:
         clauses.append(f"{format_count(result.ignored, 'finding')} ignored")
     return "; ".join(clauses) + "."
