@@ -244,7 +244,8 @@ def fill_in(text, inputs):
 # What the installing Python does instead: it writes down what it would install.
 FAKE_PYTHON = """#!/bin/sh
 printf '%s\\0' "$@" '' >>"{log}"
-[ "$2" != venv ] || {{ mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && ln -s "{command}" "$3/bin/rankwise"; }}
+[ "$2" = venv ] || exit 0
+mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && ln -s "{command}" "$3/bin/rankwise"
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -134,21 +135,22 @@ def _check_unchanged(inspection: Inspection) -> Iterator[Finding]:
 def _check_changes(inspection: Inspection) -> Iterator[Finding]:
     rows = [row for row in inspection.probe.probed if row.name in inspection.changes]
     distances = [inspection.changes[row.name].distance for row in rows]
-    changed = [distance for distance in distances if distance > 0]
+    changed = [distance for distance in distances if 0 < distance < math.inf]
     if not changed:
         return
     usual = statistics.median(changed)
     for row, distance in zip(rows, distances, strict=True):
         cosine = inspection.changes[row.name].cosine
         is_replaced = cosine < _REPLACED_COSINE and usual < _REPLACED_COSINE
-        if distance >= max(_MUCH, _MUCH_MORE * usual) or (distance > _MUCH and is_replaced):
+        is_much = distance >= max(_MUCH, _MUCH_MORE * usual)
+        if math.isfinite(distance) and (is_much or (distance > _MUCH and is_replaced)):
             yield make_finding(
                 "changed-most",
                 Severity.WARNING,
                 row.name,
                 f"It changed by {100 * distance:.3g} % of its norm, the layers that changed by "
                 f"{100 * usual:.3g} % (median); its cosine with the base is {cosine:.2f}.",
-                change=min(distance, 1e300),
+                change=distance,
                 median_change=usual,
                 cosine=cosine,
             )

@@ -14,6 +14,7 @@ from torch import Tensor
 from rankwise.api import Target, open_target
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checks.facts import TensorFacts, gather_facts, split_filters
+from rankwise.errors import RankwiseError
 from rankwise.numerics.unfold import is_transposed
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import Progress, measure_weights
@@ -95,10 +96,12 @@ def inspect_target(
     for i, (weight, row) in enumerate(zip(marked, rows, strict=True)):
         if row.status in _ALSO_READ and weight.obstacle is None:
             try:
-                inspect(weight, weight.load())
-            except (RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
+                tensor = weight.load()
+            except (RankwiseError, RuntimeError, ValueError, OSError, MemoryError) as error:
                 reason = " ".join(str(error).split()) or repr(error)
                 rows[i] = replace(row, status=Status.UNREADABLE, reason=reason)
+            else:
+                inspect(weight, tensor)
     probe = Probe(weights.source, tuple(rows), notes=weights.notes, order=weights.order)
     return Inspection(probe, facts, changes)
 

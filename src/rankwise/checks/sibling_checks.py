@@ -26,6 +26,7 @@ _KURTOSIS_ERRORS = 5.0  # standard errors; training leaves heavier tails than an
 _SCALE_WARNING, _SCALE_ERROR = math.log(6), math.log(1000)  # 316, in a face detector
 _SPREADS = 4.0  # a deviation counts if it is so many times the spread of the siblings
 _COLLAPSED, _COLLAPSE = 2.0, math.log(8)
+_MAX_EXPONENT = 700.0  # math.exp overflows beyond
 _MIN_JUDGED = 3  # layers without which a whole network is not said to look untrained
 
 
@@ -155,7 +156,7 @@ def _check_scale(layer: Layer, siblings: Sequence[Layer]) -> Iterator[Finding]:
     deviation = math.log(layer.facts.rms) - center
     if abs(deviation) < max(_SCALE_WARNING, _SPREADS * spread):
         return
-    ratio = math.exp(abs(deviation))
+    ratio = math.exp(min(abs(deviation), _MAX_EXPONENT))
     how = "larger" if deviation > 0 else "smaller"
     yield make_finding(
         "scale-outlier",
