@@ -103,6 +103,13 @@ def test_other_files_are_named_and_refused(tmp_path: Path, content: bytes, said:
     assert text.endswith(".")
 
 
+@pytest.mark.parametrize("length", [0x0280, 0x0380, 0x0480, 0x0580, 0x0108, 0x8B1F])
+def test_the_length_of_a_header_may_look_like_another_format(tmp_path: Path, length: int) -> None:
+    header = b'{"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}'.ljust(length)
+    (tmp_path / "w.safetensors").write_bytes(length.to_bytes(8, "little") + header + bytes(16))
+    assert [weight.name for weight in open_weights(tmp_path / "w.safetensors").tensors] == ["w"]
+
+
 @pytest.mark.parametrize("kind", ["safetensors", "torch", "legacy", "onnx"])
 def test_a_file_without_tensors_is_refused(tmp_path: Path, writers, kind: str) -> None:
     writers[kind](tmp_path / "w", {})

@@ -111,5 +111,5 @@ def test_a_base_that_is_not_finite_is_compared_as_far_as_it_can_be(base, value):
 def test_a_damaged_base_can_not_be_compared_with(tmp_path):
     weights = {"a.weight": plant(32, 32), "b.weight": plant(20_000, 2)}
     path = save_damaged(tmp_path / "base.npz", weights, "b.weight")
-    with pytest.raises(CheckpointError, match="base.npz: can't be read"):
+    with pytest.raises(CheckpointError, match=r"base\.npz: can't be read"):
         rankwise.check(tune(weights), path)

@@ -68,7 +68,14 @@ def detect_format(path: Path) -> Format:
         raise CheckpointError(f"{format_path(path)}: an empty file; save or download it again.")
     with convert_errors(path, "a checkpoint"), path.open("rb") as file:
         head = file.read(_HEAD)
+    if _is_safetensors(head, size):  # first: the length that it begins with can be any magic number
+        return Format.SAFETENSORS
     return _detect_by_magic(path, head) or _detect_by_structure(path, head, size)
+
+
+def _is_safetensors(head: bytes, size: int) -> bool:
+    """Return whether a file begins with the length of a header, and then the header."""
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= size - 8
 
 
 def _detect_by_magic(path: Path, head: bytes) -> Format | None:

@@ -47,7 +47,8 @@ def _count_problems(result: Findings, layers: int) -> str:
             for number, noun in ((errors, "error"), (warnings, "warning"))
             if number
         ]
-        return f"{', '.join(counts)} in {format_count(layers, 'layer')}"
+        where = f" in {format_count(layers, 'layer')}" if layers else "; no layer could be checked"
+        return f"{', '.join(counts)}{where}"
     if not layers:
         return "No layer could be checked"
     return f"{format_count(layers, 'layer')}, no problems found"
