@@ -68,7 +68,7 @@ FAULTS = {
     "dominant-entry": ("error", LAYER, fill(3, 5, 2.0**20)),
     "dominant-filter": ("error", LAYER, edit(scale_filter)),
     "dominant-direction": ("error", LAYER, edit(lambda w: add_direction(w, 0.99999))),
-    "scale-outlier": ("error", LAYER, edit(lambda w: 1000 * w)),
+    "scale-outlier": ("error", LAYER, edit(lambda w: 10_000 * w)),
     "rank-collapse": ("warning", LAYER, edit(lambda w: add_direction(w, 0.97))),
     "identical-layers": (
         "warning",
@@ -129,7 +129,7 @@ def test_a_fault_is_found_in_a_convolution(healthy, kind):
     changes = {
         "not-finite": lambda w: w.where(w != w.max(), -torch.nan),
         "all-zero": torch.zeros_like,
-        "scale-outlier": lambda w: 1000 * w,
+        "scale-outlier": lambda w: 10_000 * w,
         "looks-untrained": randomise,
     }
     result = rankwise.check(healthy | {CONV: changes[kind](healthy[CONV])})

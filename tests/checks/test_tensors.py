@@ -33,14 +33,20 @@ def test_vectors_and_scalars_must_be_finite(name, value):
     assert list_findings(weights) == [("not-finite", "error", name)]
 
 
-def test_masks_of_minus_infinity_are_warnings():
+def test_minus_infinity_is_a_note_in_a_mask_and_a_warning_among_numbers():
     mask = torch.full((32, 32), -torch.inf).triu(1)
-    weights = {"fc.weight": plant(32, 32), "attn.mask": mask, "bias": mask[0]}
-    assert {(kind, severity) for kind, severity, _ in list_findings(weights)} == {
-        ("not-finite", "warning")
-    }
+    weights = {"fc.weight": plant(32, 32), "attn.mask": mask, "row": mask[0]}
+    assert {finding[:2] for finding in list_findings(weights)} == {("not-finite", "note")}
+    weights = {"fc.weight": plant(32, 32), "scores": mask + torch.randn(32, 32)}
+    assert list_findings(weights) == [("not-finite", "warning", "scores")]
     mask[3, 4] = torch.nan
-    assert ("not-finite", "error", "attn.mask") in list_findings(weights)
+    assert ("not-finite", "error", "mask") in list_findings({"mask": mask})
+
+
+def test_zeros_in_all_layers_of_a_kind_are_a_warning():
+    weights = {f"{i}.weight": plant(32, 48, seed=i) for i in range(4)}
+    zeros = {f"{i}.lora_b.weight": torch.zeros(32, 32) for i in range(4)}
+    assert {finding[:2] for finding in list_findings(weights | zeros)} == {("all-zero", "warning")}
 
 
 def test_what_holds_no_weights_is_skipped():
@@ -81,6 +87,17 @@ def test_dead_filters_are_graded_by_their_share(dead, severity):
     assert found == [("dead-filters", severity, "fc.weight")]
 
 
+def test_dead_filters_in_many_layers_or_beside_pruned_weights_are_a_warning():
+    pruned = plant(64, 64)
+    pruned[:40] = 0
+    pruned[torch.rand(64, 64) < 0.8] = 0
+    assert ("dead-filters", "warning", "fc.weight") in list_findings({"fc.weight": pruned})
+    weights = {f"{i}.weight": plant(64, 64, seed=i) for i in range(4)}
+    for weight in weights.values():
+        weight[:40] = 0
+    assert {finding[:2] for finding in list_findings(weights)} == {("dead-filters", "warning")}
+
+
 def test_rows_of_an_embedding_may_be_dead_or_copies():
     weight = plant(64, 64)
     weight[:40] = 0
@@ -114,6 +131,13 @@ def test_a_narrow_sibling_that_looks_random_is_a_warning():
     weights = {f"{i}.weight": plant(24, 200, seed=i, strength=4.0) for i in range(4)}
     weights["1.weight"] = torch.randn(24, 200) * weights["1.weight"].std()
     assert list_findings(weights) == [("looks-untrained", "warning", "1.weight")]
+
+
+def test_a_sibling_with_heavier_tails_than_an_initialisation_is_a_note():
+    weights = {f"{i}.weight": plant(64, 64, seed=i) for i in range(4)}
+    heavy = torch.randn(64, 64) * torch.randn(64, 64).exp()
+    weights["1.weight"] = heavy / heavy.std() * weights["1.weight"].std()
+    assert ("looks-untrained", "note", "1.weight") in list_findings(weights)
 
 
 def test_a_dominant_number_of_a_bias():

@@ -29,8 +29,8 @@ def clean(save):
 @pytest.fixture
 def broken(save):
     """One error, one warning."""
-    mask = torch.full((8, 8), -torch.inf)
-    return save("broken.pt", **{"fc.weight": torch.zeros(32, 32), "mask": mask})
+    scores = torch.full((8, 8), -torch.inf).triu(1) + torch.ones(8, 8)
+    return save("broken.pt", **{"fc.weight": torch.zeros(32, 32), "scores": scores})
 
 
 def test_a_clean_network_is_one_line(run, clean):
@@ -45,7 +45,7 @@ def test_errors_exit_with_2_and_say_what_to_check(run, broken):
     assert result.stdout.startswith("1 error, 1 warning in 6 layers")
     lines = result.stdout.splitlines()
     assert lines[2] == "error: fc.weight [all-zero]"
-    assert "warning: mask [not-finite]" in lines
+    assert "warning: scores [not-finite]" in lines
     assert any(line.startswith("  Next: ") for line in lines)
 
 
@@ -54,7 +54,7 @@ def test_errors_exit_with_2_and_say_what_to_check(run, broken):
     [
         (["--ignore", "all-zero"], 0),
         (["--ignore", "all-zero", "--fail-on", "warning"], 2),
-        (["--ignore", "all-zero:fc.*", "--ignore", "not-finite:mask", "--fail-on", "warning"], 0),
+        (["--ignore", "all-zero:fc.*", "--ignore", "not-finite:scores", "--fail-on", "warning"], 0),
         (["--ignore", "all-zero:other.*"], 2),
         (["--fail-on", "warning"], 2),
     ],
