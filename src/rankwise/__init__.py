@@ -16,9 +16,11 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.checks.findings import Finding as Finding
     from rankwise.checks.findings import Findings as Findings
     from rankwise.checks.findings import Severity as Severity
+    from rankwise.checks.monitor import LayerMonitor as LayerMonitor
     from rankwise.errors import ArgumentError as ArgumentError
     from rankwise.errors import CheckpointError as CheckpointError
     from rankwise.errors import DistributedError as DistributedError
+    from rankwise.errors import LayerWarning as LayerWarning
     from rankwise.errors import MissingExtraError as MissingExtraError
     from rankwise.errors import NotFiniteError as NotFiniteError
     from rankwise.errors import ProbeMismatchError as ProbeMismatchError
@@ -62,9 +64,11 @@ _PUBLIC_NAMES = {
     ".api": "probe",
     ".checks.check": "check",
     ".checks.findings": "Finding Findings Severity",
+    ".checks.monitor": "LayerMonitor",
     ".errors": (
-        "ArgumentError CheckpointError DistributedError MissingExtraError NotFiniteError "
-        "ProbeMismatchError RankwiseError TargetError UnknownLayerError UnsafeFileError"
+        "ArgumentError CheckpointError DistributedError LayerWarning MissingExtraError "
+        "NotFiniteError ProbeMismatchError RankwiseError TargetError UnknownLayerError "
+        "UnsafeFileError"
     ),
     ".numerics.evbmf": "LowRank evbmf low_rank",
     ".numerics.metrics": (

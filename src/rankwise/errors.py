@@ -1,4 +1,4 @@
-"""The exceptions that rankwise raises.
+"""The exceptions that rankwise raises, and the warning about layers.
 
 RankwiseError
 ├── ArgumentError            (also a ValueError) an argument out of range
@@ -13,6 +13,8 @@ RankwiseError
 ├── RunError                 a run that can't be read, written or resumed
 ├── TargetError              (also a TypeError) not a module, a mapping or a path
 └── UnknownLayerError        (also a KeyError) a name that no layer has
+
+LayerWarning                 (a UserWarning) a layer goes wrong in training
 """
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DistributedError",
+    "LayerWarning",
     "MissingExtraError",
     "NotFiniteError",
     "ProbeMismatchError",
@@ -167,3 +170,13 @@ class UnknownLayerError(RankwiseError, KeyError):
 
     def __str__(self) -> str:
         return f"No layer is named {self.args[0]!r}; `layers` lists them all."
+
+
+class LayerWarning(UserWarning):
+    """A layer goes wrong in training; `LayerMonitor` warns of each layer and kind once.
+
+    Example:
+        >>> import warnings, rankwise
+        >>> with warnings.catch_warnings():  # end the training instead
+        ...     warnings.simplefilter("error", rankwise.LayerWarning)
+    """

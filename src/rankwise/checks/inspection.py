@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,6 +26,8 @@ from rankwise.probes.tensor import Status, Weight, Weights
 # Tensors that are not probed but hold numbers that can be damaged.
 _ALSO_READ = {Status.VECTOR, Status.TOO_SMALL}
 _CHECKED = {Status.PROBED, Status.NOT_FINITE}
+# A broken file, a tensor subclass without some operation, no memory left.
+_UNREADABLE = (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +75,22 @@ def inspect_target(
     earlier = {} if base is None else {weight.name: weight for weight in base.tensors}
     facts: dict[str, TensorFacts] = {}
     changes: dict[str, Change] = {}
+    unreadable: dict[str, str] = {}
     loading = threading.Lock()  # readers need not be thread-safe
 
-    def inspect(weight: Weight, tensor: Tensor) -> None:
-        if tensor.shape != weight.shape:  # a product of factors that is never formed
-            return
-        facts[weight.name] = gather_facts(tensor, int(is_transposed(weight.kind)))
-        other = earlier.get(weight.name)
-        if other is not None and _is_comparable(weight, other):
-            with loading:
-                reference = other.load()
-            changes[weight.name] = measure_change(tensor, reference)
+    def inspect(weight: Weight, tensor: Tensor | None = None) -> None:
+        try:
+            tensor = weight.load() if tensor is None else tensor
+            if tensor.shape != weight.shape:  # a product of factors that is never formed
+                return
+            facts[weight.name] = _gather_facts(weight, tensor)
+            other = earlier.get(weight.name)
+            if other is not None and _is_comparable(weight, other):
+                with loading:
+                    reference = other.load()
+                changes[weight.name] = measure_change(tensor, reference)
+        except _UNREADABLE as error:
+            unreadable[weight.name] = " ".join(str(error).split()) or repr(error)
 
     marked = mark_ties(weights.tensors)
     rows = measure_weights(
@@ -93,15 +101,15 @@ def inspect_target(
         progress=progress,
         release=release_memory if isinstance(target, str | os.PathLike) else None,
     )
-    for i, (weight, row) in enumerate(zip(marked, rows, strict=True)):
+    for weight, row in zip(marked, rows, strict=True):
         if row.status in _ALSO_READ and weight.obstacle is None:
-            try:
-                tensor = weight.load()
-            except (RankwiseError, RuntimeError, ValueError, OSError, MemoryError) as error:
-                reason = " ".join(str(error).split()) or repr(error)
-                rows[i] = replace(row, status=Status.UNREADABLE, reason=reason)
-            else:
-                inspect(weight, tensor)
+            inspect(weight)
+    rows = [
+        replace(row, status=Status.UNREADABLE, reason=unreadable[row.name])
+        if row.name in unreadable
+        else row
+        for row in rows
+    ]
     probe = Probe(weights.source, tuple(rows), notes=weights.notes, order=weights.order)
     return Inspection(probe, facts, changes)
 
@@ -117,6 +125,22 @@ def measure_coverage(probe: Probe) -> float:
     """
     checked = sum(row.parameters for row in probe.layers if row.status in _CHECKED)
     return checked / max(1, probe.figures.parameters)
+
+
+def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:
+    """Gather the facts of every floating tensor that can be read, and measure none."""
+    facts: dict[str, TensorFacts] = {}
+    for weight in weights:
+        if weight.obstacle is None and weight.dtype.is_floating_point:
+            with contextlib.suppress(*_UNREADABLE):
+                tensor = weight.load()
+                if tensor.shape == weight.shape:
+                    facts[weight.name] = _gather_facts(weight, tensor)
+    return facts
+
+
+def _gather_facts(weight: Weight, tensor: Tensor) -> TensorFacts:
+    return gather_facts(tensor, int(is_transposed(weight.kind)))
 
 
 def _is_comparable(weight: Weight, other: Weight) -> bool:

@@ -176,7 +176,7 @@ def _check_collapse(layer: Layer, siblings: Sequence[Layer]) -> Iterator[Finding
     if len(ranks) < _MIN_SIBLINGS or own is None or layer.width < MIN_WIDTH:
         return
     usual = statistics.median(ranks)
-    if own <= _COLLAPSED and math.log(usual / own) >= _COLLAPSE:
+    if has_collapsed(own, usual):
         yield make_finding(
             "rank-collapse",
             Severity.WARNING,
@@ -187,6 +187,11 @@ def _check_collapse(layer: Layer, siblings: Sequence[Layer]) -> Iterator[Finding
             siblings_stable_rank=usual,
             siblings=len(ranks),
         )
+
+
+def has_collapsed(rank: float, usual: float) -> bool:
+    """Return whether a stable rank is next to nothing beside the usual one."""
+    return rank <= _COLLAPSED and math.log(usual / rank) >= _COLLAPSE
 
 
 def numerical_rank(row: LayerMetrics) -> float | None:

@@ -38,6 +38,9 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
         if facts is None:
             if row.is_probed and row.frobenius_norm == 0:  # a product of factors, one of them zero
                 yield _describe_zero(row, inspection)
+            if row.status is Status.NOT_FINITE:  # a product of factors that is never formed
+                message = "Its factors hold NaN or infinite numbers."
+                yield make_finding("not-finite", Severity.ERROR, row.name, message)
             continue
         if facts.not_finite:
             yield _describe_not_finite(row, facts)
