@@ -133,7 +133,7 @@ def _select_new(finding: Finding, record: LayerRecord, facts: TensorFacts) -> It
             since = " Its values have not changed since the first update." if same else ""
             yield _extend(
                 finding,
-                f" So it was at the last {record.untrained} of {record.measured} measurements."
+                f" The last {record.untrained} of {record.measured} measurements agree."
                 f"{since}",
                 updates=record.untrained,
             )
