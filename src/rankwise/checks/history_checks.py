@@ -133,8 +133,7 @@ def _select_new(finding: Finding, record: LayerRecord, facts: TensorFacts) -> It
             since = " Its values have not changed since the first update." if same else ""
             yield _extend(
                 finding,
-                f" The last {record.untrained} of {record.measured} measurements agree."
-                f"{since}",
+                f" The last {record.untrained} of {record.measured} measurements agree.{since}",
                 updates=record.untrained,
             )
     elif finding.kind == "dead-filters":

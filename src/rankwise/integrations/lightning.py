@@ -1,4 +1,4 @@
-"""Lightning: a callback that ends RMSGD's epochs, and logs scalars and charts of its layers."""
+"""Lightning: callbacks that end RMSGD's epochs and log its layers, and that check any network's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from rankwise.checks.monitor import LayerMonitor
 from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.integrations.monitoring import (
     LayerHistory,
@@ -31,7 +32,7 @@ except ImportError:
     except ImportError as error:
         raise MissingExtraError("lightning", "lightning", "Training with Lightning") from error
 
-__all__ = ["EpochStep"]
+__all__ = ["EpochStep", "LayerCheck"]
 
 Value = TypeVar("Value")
 
@@ -156,6 +157,67 @@ class EpochStep(Callback):
                     _log_image(logger, key, image, step)
         except Exception as error:  # noqa: BLE001 - a missing image must not end a training
             warnings.warn(f"EpochStep could not draw images: {error}", UserWarning, stacklevel=2)
+
+
+class LayerCheck(Callback):
+    """Warns once, by name, when a layer goes wrong; with any optimizer.
+
+    It looks at the layers when training starts and after each epoch, as `rankwise.LayerMonitor`
+    does, and keeps what it knows in the checkpoint. All processes measure; the first one warns.
+
+    Args:
+        every: After how many batches to look; None for once an epoch.
+        budget: The share of time that measuring may take, as in `rankwise.LayerMonitor`.
+
+    Attributes:
+        monitor: The monitor, with its `findings`.
+
+    Raises:
+        ArgumentError: If `every` or `budget` is out of range.
+
+    Example:
+        >>> from lightning.pytorch import Trainer
+        >>> from rankwise.integrations.lightning import LayerCheck
+        >>> options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+        >>> trainer = Trainer(callbacks=[LayerCheck(every=100, budget=0.02)], **options)
+    """
+
+    def __init__(self, every: int | None = None, *, budget: float | None = None) -> None:
+        self.monitor = LayerMonitor(every=1 if every is None else every, budget=budget)
+        self._follows_batches = every is not None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the monitor knows."""
+        return self.monitor.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a checkpoint."""
+        self.monitor.load_state_dict(state_dict)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """See how the layers begin, unless a checkpoint says so."""
+        if self.monitor.calls == 0:
+            self._update(trainer, pl_module)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: object,
+        batch: object,
+        batch_idx: int,
+    ) -> None:
+        """Look at the layers every few batches."""
+        if self._follows_batches:
+            self._update(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the layers once an epoch."""
+        if not self._follows_batches:
+            self._update(trainer, pl_module)
+
+    def _update(self, trainer: Trainer, module: LightningModule) -> None:
+        self.monitor.update(module, warn=trainer.is_global_zero)
 
 
 def _find_sources(trainer: Trainer) -> list[RateSource]:

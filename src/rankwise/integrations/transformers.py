@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: RMSGD and a scheduler for it, and a callback that ends its epochs."""
+"""Hugging Face's Trainer: RMSGD, a callback that ends its epochs, one that checks all layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ConstantLR, LinearLR
 
+from rankwise.checks.monitor import LayerMonitor
 from rankwise.errors import ArgumentError, MissingExtraError
 from rankwise.integrations.monitoring import find_source, layer_scalars
 from rankwise.optim.param_groups import layer_groups
@@ -23,12 +24,13 @@ try:
         TrainerState,
         TrainingArguments,
     )
+    from transformers.trainer_callback import ExportableState
 except ImportError as error:
     raise MissingExtraError(
         "transformers", "transformers", "Training with Hugging Face's Trainer"
     ) from error
 
-__all__ = ["EpochStep", "no_decay", "rmsgd"]
+__all__ = ["EpochStep", "LayerCheck", "no_decay", "rmsgd"]
 
 
 def rmsgd(
@@ -135,6 +137,72 @@ class EpochStep(TrainerCallback):
         should_log = control.should_log
         self._log(layer_scalars(source, ("rate", "stable_rank", "quality")))
         control.should_log = should_log
+
+
+class LayerCheck(TrainerCallback, ExportableState):
+    """Warns once, by name, when a layer goes wrong; with any optimizer.
+
+    It looks at the layers when training starts and after each epoch, as `rankwise.LayerMonitor`
+    does. All processes measure; the first one warns. Checkpoints hold what it knows; the Trainer
+    gives it back with `restore_callback_states_from_checkpoint=True`.
+
+    Args:
+        every: After how many steps to look; None for once an epoch.
+        budget: The share of time that measuring may take, as in `rankwise.LayerMonitor`.
+
+    Attributes:
+        monitor: The monitor, with its `findings`.
+
+    Raises:
+        ArgumentError: If `every` or `budget` is out of range.
+
+    Example:
+        >>> from rankwise.integrations.transformers import LayerCheck
+        >>> callbacks = [LayerCheck(every=100, budget=0.02)]  # for Trainer(…, callbacks=callbacks)
+    """
+
+    def __init__(self, every: int | None = None, *, budget: float | None = None) -> None:
+        self.monitor = LayerMonitor(every=1 if every is None else every, budget=budget)
+        self._every = every
+        self._budget = budget
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What the monitor knows; the Trainer saves it and sets it again."""
+        return self.monitor.state_dict()
+
+    @known.setter
+    def known(self, state_dict: dict[str, Any]) -> None:
+        self.monitor.load_state_dict(state_dict)
+
+    def state(self) -> dict[str, Any]:
+        """Return the arguments and what the monitor knows, for the Trainer's checkpoint."""
+        arguments = {"every": self._every, "budget": self._budget}
+        return {"args": arguments, "attributes": {"known": self.known}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """See how the layers begin, unless a checkpoint says so."""
+        if self.monitor.calls == 0:
+            self._update(state, **kwargs)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Look at the layers every few steps."""
+        if self._every is not None:
+            self._update(state, **kwargs)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Look at the layers once an epoch."""
+        if self._every is None:
+            self._update(state, **kwargs)
+
+    def _update(self, state: TrainerState, *, model: nn.Module, **_: object) -> None:
+        self.monitor.update(model, warn=state.is_world_process_zero)
 
 
 def _is_epoch_end(state: TrainerState) -> bool:
