@@ -24,6 +24,7 @@ from benchmarks import (
     lab,
     large_linear,
     memory,
+    monitor,
     stage2,
     step,
     watch,
@@ -34,6 +35,7 @@ _PAGE = Path("docs/benchmarks.md")
 _BENCHMARKS: tuple[tuple[str, ModuleType], ...] = (
     ("RMSGD's step against torch.optim.SGD's", step),
     ("An epoch's end, as a share of the epoch", epoch_end),
+    ("Watching layers in training, as a share of it", monitor),
     ("Stage II against the released rmsgd", stage2),
     ("A whole checkpoint against WeightWatcher", whole_checkpoint),
     ("One large layer against WeightWatcher", large_linear),
