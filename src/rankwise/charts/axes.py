@@ -9,12 +9,16 @@ import altair as alt
 
 from rankwise.errors import ArgumentError
 
+# Numbers of an axis. Without its own number of digits Vega takes as many as it thinks distinguish
+# the ticks, and rounds 0.12, 0.1 and 0.08 to "0.1, 0.1, 0.08".
+NUMBER = ".6~g"
+
 # Each metric's name on an axis, and its number format.
 METRICS: Mapping[str, tuple[str, str]] = {
     "quality": ("quality q", ".3f"),
     "stable_rank": ("stable rank s", ".3f"),
     "condition": ("condition κ", ".3f"),
-    "rank": ("rank", "~g"),
+    "rank": ("rank", NUMBER),
     "rank_fraction": ("rank n'/n", ".1%"),
     "noise_fraction": ("noise share", ".1%"),
     "rate": ("learning rate", ".3g"),
@@ -42,7 +46,7 @@ def make_epoch_axis(across: str = "epoch") -> alt.X:
     return alt.X("epoch:Q", title=across, axis=axis, scale=alt.Scale(zero=False, nice=False))
 
 
-def make_value_axis(scale: alt.Scale, form: str = "~g") -> alt.Axis:
+def make_value_axis(scale: alt.Scale, form: str = NUMBER) -> alt.Axis:
     """Return an axis of a few ticks, without the many grid lines of a logarithmic scale."""
     return alt.Axis(tickCount=5, format=form, grid=scale.to_dict().get("type") != "log")
 
@@ -99,7 +103,7 @@ def get_score_format(score: str) -> str:
 
 def make_score_axis(field: str, score: str, **options: Any) -> alt.Y:  # noqa: ANN401
     """Return the axis of a score, accuracy in percent; it need not begin at 0."""
-    axis = alt.Axis(format="~%" if score == "accuracy" else "~g", tickCount=6)
+    axis = alt.Axis(format="~%" if score == "accuracy" else NUMBER, tickCount=6)
     begin: dict[str, Any] = {"nice": False} if "type" in options else {"zero": False}
     scale = alt.Scale(**begin, **options)
     return alt.Y(f"{field}:Q", title=get_score_name(score), axis=axis, scale=scale)

@@ -1,4 +1,4 @@
-"""One metric of every layer, in network order: beside random weights, or before and after."""
+"""One metric of every layer, each by its number and name: bars, or a map of repeated blocks."""
 
 from __future__ import annotations
 
@@ -7,35 +7,42 @@ from typing import Any, TypedDict
 
 import altair as alt
 
-from rankwise._text import format_count
-from rankwise.charts.axes import METRICS, get_metric_title
+from rankwise._text import format_count, shorten_all
+from rankwise.charts.axes import METRICS, NUMBER, get_metric_title
+from rankwise.charts.blocks import arrange_blocks, choose_step, draw_cells
 from rankwise.charts.style import (
     CATEGORIES,
     INK,
     IS_SELECTED,
     IS_SELECTED_OR_NONE,
     WIDTH,
+    Chart,
     finish_chart,
     start_chart,
 )
 from rankwise.errors import ArgumentError
 
-LAYER_METRICS = ("quality", "stable_rank", "condition", "rank_fraction", "noise_fraction")
-LOWER_IS_BETTER = {"condition", "noise_fraction"}
+LAYER_METRICS = ("stable_rank", "rank_fraction", "noise_fraction", "condition", "quality")
 
-STRUCTURED, RANK_ONE, EMPTY = "has structure", "rank 1 (inflated q)", "noise only"
-RANDOM = "random weights"
-# Each state's colour and shape.
+DIFFERS, NORMS_ONLY = "differs from random weights", "only its filters' norms differ"
+SAME_AS_RANDOM, TOO_SMALL = "no direction stands out", "too small to tell"
+RANDOM = "random weights of its shape"
+# Each state's colour in a bar, and its sign in a cell of a map.
 STATES: Mapping[str, tuple[str, str]] = {
-    STRUCTURED: (CATEGORIES[0], "circle"),
-    RANK_ONE: (CATEGORIES[1], "triangle-up"),
-    EMPTY: (CATEGORIES[5], "diamond"),
-    RANDOM: (CATEGORIES[6], "stroke"),
+    DIFFERS: (CATEGORIES[0], ""),
+    NORMS_ONLY: (CATEGORIES[4], "~"),
+    SAME_AS_RANDOM: (CATEGORIES[1], "○"),
+    TOO_SMALL: (CATEGORIES[6], "?"),
 }
-BETTER, WORSE, SAME = "better", "worse", "same"
-COLOURS = {BETTER: CATEGORIES[0], WORSE: CATEGORIES[5], SAME: CATEGORIES[6]}
-FEW = 12
-CROWDED = 120  # from so many layers on marks are smaller and have no stems
+SEVERITIES = {"error": "✖", "warning": "▲"}  # how a layer with a finding is marked
+
+LABEL = 40  # characters of a name beside a bar; tooltips have the whole
+TALLEST = 12_000  # pixels
+# On a phone a label keeps its number and its end, which distinguishes layers.
+SHORT_LABEL = (
+    "windowSize()[0] < 500 && length(datum.label) > 24"
+    " ? split(datum.label, ' ')[0] + ' …' + slice(datum.label, -18) : datum.label"
+)
 
 
 class RandomMetrics(TypedDict, total=False):
@@ -52,11 +59,13 @@ class LayerRow(RandomMetrics):
     """A probed layer."""
 
     layer: str
-    depth: int
+    depth: int  # its number, from 1; tables have it too
     kind: str
     shape: str
     ranks: str
-    state: str  # STRUCTURED, RANK_ONE or EMPTY
+    state: str  # one of `STATES`
+    finding: str  # the severity of the worst finding, one of `SEVERITIES`; "" where there is none
+    rank_one: bool  # whether an unfolding has rank 1, which puts q at its maximum
     quality: float | None
     stable_rank: float | None
     condition: float | None
@@ -65,178 +74,178 @@ class LayerRow(RandomMetrics):
 
 
 def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
-    """Draw one of `LAYER_METRICS` of every layer, in network order.
+    """Draw one of `LAYER_METRICS` of every layer, with its number and name.
+
+    Where the names show blocks that repeat, as in transformers, a map has a row for each block and
+    a column for each kind of layer; otherwise every layer has a bar.
 
     Example:
         >>> draw_layers([], "quality").to_dict()["description"]
-        'quality q of 0 layers, in network order.'
+        'quality q of 0 layers.'
     """
     title, listed = get_metric_title(metric, LAYER_METRICS), list(rows)
-    chart = _draw_metric(start_chart("layers", height=190), listed, metric)
-    count = format_count(len(listed), "layer")
-    return finish_chart(chart, listed, f"{title} of {count}, in network order.")
+    fields, cells = label_rows(listed), arrange_blocks([row["layer"] for row in listed])
+    base = start_chart("layers")
+    if cells is None:
+        chart = _draw_bars(base.properties(height=compute_height(len(listed))), fields, metric)
+    else:
+        fields = [{**row, **cell} for row, cell in zip(fields, cells, strict=True)]
+        chart = _draw_map(base, fields, metric)
+    return finish_chart(chart, fields, f"{title} of {format_count(len(listed), 'layer')}.")
 
 
-def draw_all_metrics(rows: Iterable[LayerRow]) -> alt.VConcatChart:
-    """Draw all metrics of every layer, one chart below the other: for notebooks and image files."""
+def draw_all_metrics(rows: Iterable[LayerRow]) -> Chart:
+    """Draw all metrics of every layer in one picture: for notebooks and image files."""
     listed = list(rows)
     if not listed:
         raise ArgumentError("No layer was probed, so there is nothing to draw.")
-    base = alt.Chart(width=WIDTH, height=110)
-    charts = [_draw_metric(base, listed, metric) for metric in LAYER_METRICS]
-    stacked = alt.vconcat(*charts, data=start_chart("layers").data)
+    fields, cells = label_rows(listed), arrange_blocks([row["layer"] for row in listed])
     titles = ", ".join(METRICS[metric][0] for metric in LAYER_METRICS)
-    count = format_count(len(listed), "layer")
-    return finish_chart(stacked, listed, f"{titles} of {count}, in network order.")
+    description = f"{titles} of {format_count(len(listed), 'layer')}."
+    data = start_chart("layers").data
+    if cells is None:
+        base = alt.Chart(width=WIDTH // 4, height=compute_height(len(listed)))
+        bars = [
+            _draw_bars(base, fields, metric, names=place == 0)
+            for place, metric in enumerate(LAYER_METRICS)
+        ]
+        return finish_chart(alt.hconcat(*bars, data=data, spacing=12), fields, description)
+    fields = [{**row, **cell} for row, cell in zip(fields, cells, strict=True)]
+    maps = [_draw_map(alt.Chart(width=WIDTH), fields, metric) for metric in LAYER_METRICS]
+    stacked = alt.vconcat(*maps, data=data).resolve_scale(color="independent")
+    return finish_chart(stacked, fields, description)
 
 
-def draw_diff(before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str) -> alt.LayerChart:
-    """Draw a line from each layer's value before to its value after.
-
-    Both sides have the same layers in the same order.
+def make_labels(names: Sequence[str]) -> list[str]:
+    """Return every layer's number and name, short enough to stand beside a bar.
 
     Example:
-        >>> draw_diff([], [], "stable_rank").to_dict()["description"]
-        'stable rank s of 0 layers before and after, in network order.'
+        >>> make_labels(["conv1.weight", "fc.weight"])
+        ['1 conv1', '2 fc']
     """
-    title = get_metric_title(metric, LAYER_METRICS)
-    rows = [_pair(*sides) for sides in zip(before, after, strict=True)]
-    count = format_count(len(rows), "layer")
-    chart = _draw_changes(start_chart("changes", height=200), rows, metric)
-    return finish_chart(chart, rows, f"{title} of {count} before and after, in network order.")
+    ending = ".weight" if all(name.endswith(".weight") for name in names) else ""
+    short = shorten_all([name.removesuffix(ending) or name for name in names], LABEL)
+    return [f"{number} {name}" for number, name in enumerate(short, 1)]
 
 
-def _draw_metric(base: alt.Chart, rows: Sequence[LayerRow], metric: str) -> alt.LayerChart:
-    fields: Sequence[Mapping[str, Any]] = rows
-    random = [row[f"random_{metric}"] for row in fields if f"random_{metric}" in row]
-    values = [row[metric] for row in fields if metric != "quality" or row["state"] != RANK_ONE]
-    y = _metric_axis(metric, metric, values + (random if metric != "quality" else []))
-    x, crowded = _depth_axis(len(rows)), len(rows) >= CROWDED
-    states = {row["state"] for row in rows} | ({RANDOM} if random else set())
-    colours, shapes = _state_scales([state for state in STATES if state in states], STATES)
+def label_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with each layer's number and name as an axis shows them."""
+    labels = make_labels([row["layer"] for row in rows])
+    return [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
+
+
+def compute_height(count: int) -> int:
+    """Return the height of a chart with a row for each layer."""
+    return min(max(choose_step(count) * count, 40), TALLEST)
+
+
+def make_layer_axis(count: int, *, names: bool = True) -> alt.Y:
+    """Return the axis of rows that `label_rows` has labelled, in the order of their numbers."""
+    axis = alt.Axis(
+        labelExpr=SHORT_LABEL,
+        labelLimit=320,
+        labelFontSize=9 if count > 60 else 10,
+        labelOverlap=choose_step(count) * count > TALLEST,
+        ticks=False,
+        domain=False,
+    )
+    by_number = alt.EncodingSortField(field="depth", op="min", order="ascending")
+    return alt.Y("label:N", title=None, sort=by_number, axis=axis if names else None)
+
+
+def make_metric_axis(field: str, metric: str, values: Sequence[float | None]) -> alt.X:
+    """Return the axis of a metric that spans the values given; others are drawn on its edge.
+
+    Where rank 1 raises q to its maximum by definition, the bars of the other layers would vanish
+    beside it; so the axis is made for these alone.
+    """
+    title, form = METRICS[metric]
+    # At the top, since a chart of many layers is taller than a window.
+    axis = alt.Axis(format="%" if "%" in form else NUMBER, tickCount=5, orient="top")
+    top = max((value for value in values if value is not None), default=0.0) or 1.0
+    if metric in ("noise_fraction", "condition"):
+        top = 1.0
+    scale = alt.Scale(domain=[0, top], clamp=True, nice=top != 1.0)
+    return alt.X(f"{field}:Q", title=title, axis=axis, scale=scale)
+
+
+def _draw_bars(
+    base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str, *, names: bool = True
+) -> alt.LayerChart:
+    random = [row[f"random_{metric}"] for row in rows if f"random_{metric}" in row]
+    values = [row[metric] for row in rows if not (metric == "quality" and row["rank_one"])]
+    x = make_metric_axis(metric, metric, values + (random if metric != "quality" else []))
+    y = make_layer_axis(len(rows), names=names)
+    states = [state for state in STATES if any(row["state"] == state for row in rows)]
     opacity = alt.condition(IS_SELECTED_OR_NONE, alt.value(1), alt.value(0.3))
-    point = base.mark_point(filled=True, size=18 if crowded else 60, opacity=1).encode(
+    bar = base.mark_bar(height=alt.RelativeBandSize(band=0.72)).encode(
         x,
         y,
         opacity=opacity,
-        fill=alt.Fill("state:N", scale=colours, title=None),
-        stroke=alt.Stroke("state:N", scale=colours, title=None),
-        shape=alt.Shape("state:N", scale=shapes, title=None),
-        tooltip=_layer_tooltip(metric, random=bool(random)),
+        color=_encode_state([*states, RANDOM] if random else states),
+        tooltip=list_tooltips(metric, random=bool(random)),
     )
-    stems = _random_stems(base, x, y, metric, crowded=crowded) if random else []
-    return alt.LayerChart(layer=[_selected_rule(base, x), *stems, point])
+    marks = [bar, *([_random_ticks(base, x, y, metric)] if random else [])]
+    signs = _sign(base, _match(SEVERITIES, "finding")).mark_text(
+        align="left", dx=4, color=INK, clip=False, aria=False
+    )
+    selected = base.transform_filter(IS_SELECTED).mark_rule(color=INK, opacity=0.5).encode(y)
+    return alt.LayerChart(layer=[selected, *marks, signs.encode(x, y, text="sign:N")])
 
 
-def _draw_changes(base: alt.Chart, rows: Sequence[dict[str, Any]], metric: str) -> alt.LayerChart:
-    plain = [row for row in rows if metric != "quality" or not row["rank_one"]]
-    values = [row[f"{metric}_{side}"] for row in plain for side in ("before", "after")]
-    x, after = _depth_axis(len(rows)), _metric_axis(f"{metric}_after", metric, values)
-    before, crowded = f"{metric}_before:Q", len(rows) >= CROWDED
-    # Better and worse by colour, up and down by shape; the legend names those there are.
-    up, down = "triangle-up", "triangle-down"
-    better, worse = (down, up) if metric in LOWER_IS_BETTER else (up, down)
-    shapes = {BETTER: better, WORSE: worse, SAME: "circle"}
-    seen = {row[f"{metric}_change"] for row in rows}
-    looks = {change: (COLOURS[change], shapes[change]) for change in shapes if change in seen}
-    colour_scale, shape_scale = _state_scales(list(looks), looks)
-    colour = alt.Color(f"{metric}_change:N", scale=colour_scale, title=None)
-    shape = alt.Shape(f"{metric}_change:N", scale=shape_scale, title=None)
-    opacity = alt.condition(IS_SELECTED_OR_NONE, alt.value(1), alt.value(0.25))
-    line = base.mark_rule(strokeWidth=1 if crowded else 2, aria=False)
-    start = base.mark_tick(orient="horizontal", width=3 if crowded else 10, thickness=2)
-    end = base.mark_point(filled=True, size=16 if crowded else 70, opacity=1)
+def _random_ticks(base: alt.Chart, x: alt.X, y: alt.Y, metric: str) -> alt.Chart:
+    """What random weights would show; the legend calls them by their name."""
+    named = base.transform_calculate(state=repr(RANDOM))
+    tick = named.mark_tick(orient="vertical", thickness=2, aria=False)
+    return tick.encode(x, y, color=alt.Color("state:N")).encode(x=alt.X(f"random_{metric}:Q"))
+
+
+def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -> alt.LayerChart:
     title, form = METRICS[metric]
-    tooltip = [
-        alt.Tooltip("layer:N", title="layer"),
-        alt.Tooltip("shape:N", title="shape"),
-        alt.Tooltip(f"{metric}_before:Q", title=f"{title} before", format=form),
-        alt.Tooltip(f"{metric}_after:Q", title=f"{title} after", format=form),
-        alt.Tooltip(f"{metric}_change:N", title="change"),
-    ]
-    marks = [
-        _selected_rule(base, x),
-        line.encode(x, after, y2=alt.Y2(before), color=colour, opacity=opacity),
-        start.encode(x, y=alt.Y(before), color=colour, opacity=opacity),
-        end.encode(x, after, color=colour, shape=shape, opacity=opacity, tooltip=tooltip),
-    ]
-    return alt.LayerChart(layer=marks)
+    inner = [row for row in rows if not row["outside"] and row[metric] is not None]
+    top = 1.0 if metric in ("noise_fraction", "condition") else max(r[metric] for r in inner) or 1.0
+    # Most layers are near 0 and a few far from it: a root scale distinguishes both.
+    kind = "linear" if metric in ("noise_fraction", "condition") else "sqrt"
+    colour = alt.Color(
+        f"{metric}:Q",
+        scale=alt.Scale(type=kind, domain=[0, top], clamp=True, scheme="viridis", nice=False),
+        legend=alt.Legend(
+            title=title, gradientLength=160, format="%" if "%" in form else NUMBER, tickCount=3
+        ),
+    )
+    is_light = f"datum.{metric} > {0.6 * top if kind == 'linear' else 0.36 * top}"
+    signs = {state: sign for state, (_, sign) in STATES.items()}
+    # A finding is more urgent than a state, so its sign is the one that is shown.
+    sign = f"{_match(SEVERITIES, 'finding')} || {_match(signs, 'state')}"
+    tooltip = list_tooltips(metric, random=any(f"random_{metric}" in row for row in rows))
+    return draw_cells(base, rows, colour, tooltip=tooltip, sign=sign, is_light=is_light)
 
 
-def _pair(before: LayerRow, after: LayerRow) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "layer": after["layer"],
-        "depth": after["depth"],
-        "shape": after["shape"],
-        "rank_one": RANK_ONE in (before["state"], after["state"]),
+def _match(signs: Mapping[str, str], field: str) -> str:
+    """An expression for the sign that belongs to a field's value, "" where there is none."""
+    return (
+        "(" + " || ".join(f"(datum.{field} === {k!r} ? {v!r} : '')" for k, v in signs.items()) + ")"
+    )
+
+
+def _sign(base: alt.Chart, expression: str) -> alt.Chart:
+    return base.transform_calculate(sign=expression).transform_filter("datum.sign !== ''")
+
+
+def _encode_state(states: Sequence[str]) -> alt.Color:
+    colours = [STATES[state][0] if state in STATES else "#555b63" for state in states]
+    legend = alt.Legend(orient="top", title=None, columns=2, labelLimit=200, symbolOpacity=1)
+    scale = alt.Scale(domain=list(states), range=colours)
+    return alt.Color("state:N", scale=scale, legend=legend)
+
+
+def list_tooltips(metric: str, *, random: bool) -> list[alt.Tooltip]:
+    """Return a layer's tooltip: its number, its name, all its metrics."""
+    names = {
+        **{"depth": "#", "layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank"},
+        "state": "state",
+        "finding": "finding",
     }
-    sides: tuple[Mapping[str, Any], Mapping[str, Any]] = (before, after)
-    for metric in LAYER_METRICS:
-        old, new = (side[metric] for side in sides)
-        gain = (new - old) * (-1 if metric in LOWER_IS_BETTER else 1)
-        change = BETTER if gain > 0 else WORSE if gain < 0 else SAME
-        row |= {f"{metric}_before": old, f"{metric}_after": new, f"{metric}_change": change}
-    return row
-
-
-def _depth_axis(count: int) -> alt.X:
-    """The layers' places from the first to the last, with a little room at both ends."""
-    # Of a few places Vega would make its own ticks between them.
-    few: dict[str, Any] = {"values": list(range(1, count + 1))} if count <= FEW else {}
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False, **few)
-    scale = alt.Scale(domain=[0.5, max(count, 1) + 0.5], nice=False)
-    return alt.X("depth:Q", title="layer, in network order", axis=axis, scale=scale)
-
-
-def _metric_axis(field: str, metric: str, values: Sequence[float]) -> alt.Y:
-    """The axis of a metric that spans the values given; others are drawn on its edge.
-
-    Where rank 1 raises q to its maximum by definition, the values of the other layers would be
-    pressed flat below; so the axis is made for these alone.
-    """
-    title, form = METRICS[metric]
-    axis = alt.Axis(format="%" if "%" in form else "~g", tickCount=5)
-    if metric == "noise_fraction":
-        scale = alt.Scale(domain=[0, 1])
-    else:
-        top, bottom = max(values, default=0.0) or 1.0, 0.0
-        if metric == "condition":
-            top, bottom = 1.0, min(values, default=0.0)
-            bottom = max(0.0, bottom - 0.05 * (1.0 - bottom))
-        if metric == "rank_fraction":
-            top = min(top, 1.0)
-        domain = [bottom, top] if bottom < top else [0, 1]
-        scale = alt.Scale(domain=domain, clamp=True, nice=True)
-    return alt.Y(f"{field}:Q", title=title, axis=axis, scale=scale)
-
-
-def _random_stems(
-    base: alt.Chart, x: alt.X, y: alt.Y, metric: str, *, crowded: bool
-) -> list[alt.Chart]:
-    """What random weights would show, and how far the layer is from it."""
-    grey = alt.value(CATEGORIES[6])
-    tick = base.mark_tick(orient="horizontal", thickness=2, width=2 if crowded else 9)
-    ticks = tick.encode(x, y, color=grey).encode(y=alt.Y(f"random_{metric}:Q"))
-    if crowded:
-        return [ticks]
-    stem = base.mark_rule(opacity=0.6).encode(x, y, color=grey)
-    return [stem.encode(y2=alt.Y2(f"random_{metric}:Q")), ticks]
-
-
-def _selected_rule(base: alt.Chart, x: alt.X) -> alt.Chart:
-    return base.transform_filter(IS_SELECTED).mark_rule(color=INK, opacity=0.5).encode(x)
-
-
-def _state_scales(
-    domain: list[str], looks: Mapping[str, tuple[str, str]]
-) -> tuple[alt.Scale, alt.Scale]:
-    """Scales of colour and of shape; the legend names the states that there are."""
-    colours, shapes = ([looks[state][i] for state in domain] for i in (0, 1))
-    return alt.Scale(domain=domain, range=colours), alt.Scale(domain=domain, range=shapes)
-
-
-def _layer_tooltip(metric: str, *, random: bool) -> list[alt.Tooltip]:
-    names = {"layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank", "state": "state"}
     tooltip = [alt.Tooltip(f"{field}:N", title=title) for field, title in names.items()]
     for name in LAYER_METRICS:
         title, form = METRICS[name]

@@ -8,6 +8,7 @@ from typing import Protocol, TypedDict
 import altair as alt
 
 from rankwise.charts.axes import (
+    NUMBER,
     SCORES,
     choose_time_unit,
     make_epoch_axis,
@@ -139,7 +140,7 @@ def draw_progress(rows: Iterable[ScoreRow], score: str, *, across: str = "epoch"
                 "value:Q",
                 title=title,
                 scale=scale,
-                axis=make_value_axis(scale, "%" if is_share else "~g"),
+                axis=make_value_axis(scale, "%" if is_share else NUMBER),
             ),
             alt.Color("set:N", title=None, scale=colours),
             tooltip=[
@@ -226,7 +227,7 @@ def draw_runs(
     if across == "seconds":
         by = "training time"
         x = alt.X("time:Q", title=f"{by} ({unit})", axis=alt.Axis(tickCount=6))
-    axis = alt.Axis(format="~%" if form.endswith("%") else "~g", tickCount=6)
+    axis = alt.Axis(format="~%" if form.endswith("%") else NUMBER, tickCount=6)
     base = (
         start_chart(dataset, height=240)
         .transform_filter(f"isValid(datum.{field}) && isValid(datum.{across})")

@@ -12,6 +12,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from rankwise.charts.axes import NUMBER
 from rankwise.charts.style import CATEGORIES, INK, WIDTH, Chart, Rows, finish_chart, start_chart
 from rankwise.errors import ArgumentError
 
@@ -19,10 +20,12 @@ MOST_ROWS = 20_000  # of all layers together, so that a page stays small
 FEWEST = 8  # of one unfolding
 
 KEPT, SHRUNK, NOISE, RANDOM = "kept", "kept, after shrinkage", "noise", "random weights"
+THRESHOLD = "noise threshold"
 LOOKS: Mapping[str, tuple[Any, str]] = {
     KEPT: (CATEGORIES[0], "circle"),
     SHRUNK: (CATEGORIES[1], "diamond"),
     NOISE: (CATEGORIES[6], "circle"),
+    THRESHOLD: (CATEGORIES[5], "stroke"),
     RANDOM: (INK, "stroke"),
 }
 IS_SHOWN = "layer === '' ? datum.default : datum.layer === layer"
@@ -34,6 +37,7 @@ class Spectrum:
     """The singular values of one unfolding of a layer."""
 
     layer: str
+    depth: int  # the layer's number, as in tables and other charts
     side: str  # "output" for matrices; of a convolution, the channels that it is unfolded by
     values: Sequence[float]  # all singular values, largest first
     kept: Sequence[float]  # those above the threshold, after shrinkage
@@ -48,7 +52,7 @@ def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dic
     around the threshold, always stay. Spectra of one layer come one after the other.
 
     Example:
-        >>> rows = make_spectrum_rows([Spectrum("fc", "output", (37.0, 1.0), (36.9,), 9.0)])
+        >>> rows = make_spectrum_rows([Spectrum("fc", 1, "output", (37.0, 1.0), (36.9,), 9.0)])
         >>> [(row["index"], row["value"], row["part"]) for row in rows]
         [(1, 37.0, 'kept'), (2, 1.0, 'noise')]
     """
@@ -116,7 +120,7 @@ def _value_rows(spectrum: Spectrum, most: int, *, is_only: bool) -> Iterator[dic
             row["random"] = _round(spectrum.random[index])
         if index == 0:
             row |= {"threshold": _round(spectrum.threshold)} if spectrum.threshold > 0 else {}
-            row["only_side"] = is_only
+            row |= {"only_side": is_only, "depth": spectrum.depth}
         yield row
 
 
@@ -146,14 +150,16 @@ def _draw_side(base: alt.Chart, rows: Sequence[Mapping[str, Any]], side: str) ->
         "value:Q",
         title="singular value (log scale)",
         scale=alt.Scale(type="log", nice=False, padding=8),
-        axis=alt.Axis(format="~g", tickCount=4, grid=False),
+        axis=alt.Axis(format=NUMBER, tickCount=4, grid=False),
     )
     has_random = any("random" in row for row in rows)
     look = _encode_look([name for name in LOOKS if has_random or name != RANDOM])
     lines = [_random_line(shown, look).encode(x)] if has_random else []
     points = [point.encode(x) for point in _points(shown, y, look)]
-    texts = (_layer_name(shown), _other_side_note(base, side))
-    return alt.LayerChart(layer=[*lines, *_threshold_line(shown), *points, *texts])
+    is_alone = len({row["layer"] for row in rows}) == 1
+    texts = (_layer_name(shown, numbered=not is_alone), _other_side_note(base, side))
+    lines.append(_threshold_line(shown, look))
+    return alt.LayerChart(layer=[*lines, *points, *texts])
 
 
 def _label(base: alt.Chart, name: str) -> alt.Chart:
@@ -178,13 +184,11 @@ def _random_line(shown: alt.Chart, look: Mapping[str, Any]) -> alt.Chart:
     return line.encode(y=alt.Y("random:Q"), stroke=look["stroke"])
 
 
-def _threshold_line(shown: alt.Chart) -> list[alt.Chart]:
+def _threshold_line(shown: alt.Chart, look: Mapping[str, Any]) -> alt.Chart:
+    """Where EVBMF cut; the legend names it, since a text beside it would cover values."""
     first = shown.transform_filter("datum.index === 1 && isValid(datum.threshold)")
-    level = alt.Y("threshold:Q")
-    rule = first.mark_rule(color=CATEGORIES[5], strokeWidth=1.5).encode(y=level)
-    # At the right end, where the values lie below the line.
-    label = first.mark_text(text="noise threshold", align="right", dy=-7, color=INK)
-    return [rule, label.encode(x=alt.value("width"), y=level)]
+    rule = _label(first, THRESHOLD).mark_rule(strokeWidth=1.5, aria=False)
+    return rule.encode(y=alt.Y("threshold:Q"), stroke=look["stroke"])
 
 
 def _points(shown: alt.Chart, y: alt.Y, look: Mapping[str, Any]) -> list[alt.Chart]:
@@ -206,11 +210,12 @@ def _points(shown: alt.Chart, y: alt.Y, look: Mapping[str, Any]) -> list[alt.Cha
     return marks
 
 
-def _layer_name(shown: alt.Chart) -> alt.Chart:
-    """The name of the layer, in the corner that a falling curve leaves free."""
-    first = shown.transform_filter("datum.index === 1")
-    text = first.mark_text(align="right", baseline="top", color=INK, limit=260, ellipsis="…")
-    return text.encode(x=alt.value("width"), y=alt.value(0), text="layer:N")
+def _layer_name(shown: alt.Chart, *, numbered: bool) -> alt.Chart:
+    """The layer's number and name, above the frame, where they cover nothing."""
+    title = "datum.depth + '  ' + datum.layer" if numbered else "datum.layer"
+    first = shown.transform_filter("datum.index === 1").transform_calculate(title=title)
+    text = first.mark_text(align="left", color=INK, limit=alt.ExprRef("width"), ellipsis="…")
+    return text.encode(x=alt.value(0), y=alt.value(-10), text="title:N")
 
 
 def _other_side_note(base: alt.Chart, side: str) -> alt.Chart:

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from rankwise.charts.axes import (
+    NUMBER,
     choose_time_unit,
     get_score_format,
     get_score_name,
@@ -244,7 +245,7 @@ def draw_score_map(
     worst cell, 1 for the best.
     """
     rows = list(rows)
-    axis = alt.Axis(format="~g", labelAngle=0, labelOverlap=True)
+    axis = alt.Axis(format=NUMBER, labelAngle=0, labelOverlap=True)
     height = 40 + 34 * len({row["up"] for row in rows})
     form, is_share = get_score_format(score), score == "accuracy"
     across_title, up_title = OPTIONS[across][0], OPTIONS[up][0]
@@ -263,7 +264,7 @@ def draw_score_map(
         "mean:Q",
         title=get_score_name(score),
         scale=alt.Scale(scheme=SEQUENTIAL, reverse=lower_is_better),
-        legend=alt.Legend(format="~%" if is_share else "~g", gradientLength=180),
+        legend=alt.Legend(format="~%" if is_share else NUMBER, gradientLength=180),
     )
     contrast = alt.condition("datum.share > 0.45", alt.value("#111111"), alt.value("#ffffff"))
     text = alt.Text("mean:Q", format=".1%" if is_share else ".3~g")
@@ -328,7 +329,7 @@ def _make_band_axis(
 
 def _make_option_axis(option: str, values: Sequence[float]) -> alt.X:
     title, by_ratio = OPTIONS[option]
-    axis = alt.Axis(values=values, format="~g", grid=False, labelOverlap=True, labelAngle=0)
+    axis = alt.Axis(values=values, format=NUMBER, grid=False, labelOverlap=True, labelAngle=0)
     if by_ratio and values and values[0] <= 0:
         # There is no ratio to 0: the values are drawn side by side.
         return alt.X("value:O", title=title, scale=alt.Scale(padding=0.2), axis=axis)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from rankwise._text import sanitize
-from rankwise.charts.layers import EMPTY, RANK_ONE, STRUCTURED, LayerRow
+from rankwise.charts.layers import DIFFERS, SAME_AS_RANDOM, LayerRow
 from rankwise.charts.spectrum import Spectrum
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.text import format_ranks, format_shape
 
 
 def make_rows(
-    layers: Iterable[LayerMetrics], random: Iterable[LayerMetrics] = ()
+    layers: Iterable[LayerMetrics],
+    random: Iterable[LayerMetrics] = (),
+    findings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[LayerRow]:
-    """Return a row for every probed layer; `random` has them with random weights.
+    """Return a row for every probed layer, numbered from 1.
+
+    Args:
+        layers: The layers.
+        random: The same with random weights.
+        findings: The worst severity of what a check found, by the layer's name.
 
     Example:
         >>> import torch, rankwise
         >>> result = rankwise.probe({"fc.weight": torch.eye(4) + 9})
         >>> row = make_rows(result, result.at_random())[0]
         >>> row["layer"], row["depth"], row["state"], row["random_stable_rank"]
-        ('fc.weight', 1, 'rank 1 (inflated q)', 0.0)
+        ('fc.weight', 1, 'differs from random weights', 0.0)
     """
     random_by_name = {layer.name: layer for layer in random if layer.is_probed}
     rows: list[LayerRow] = []
@@ -34,11 +42,9 @@ def make_rows(
             "kind": sanitize(layer.kind),
             "shape": format_shape(layer.shape),
             "ranks": format_ranks(layer),
-            "state": EMPTY
-            if layer.is_empty
-            else RANK_ONE
-            if layer.has_inflated_quality
-            else STRUCTURED,
+            "state": SAME_AS_RANDOM if layer.is_empty else DIFFERS,
+            "finding": findings.get(layer.name, ""),
+            "rank_one": layer.has_inflated_quality,
             "quality": layer.quality,
             "stable_rank": layer.stable_rank,
             "condition": layer.condition,
@@ -66,9 +72,11 @@ def make_spectra(
         for mode in layer.modes
         if mode.spectrum
     }
+    probed = [layer for layer in layers if layer.is_probed]
     return [
         Spectrum(
             layer=sanitize(layer.name),
+            depth=depth,
             # A matrix's rows are its outputs, as are those of a convolution's second unfolding.
             side="input" if mode.mode == "input" else "output",
             values=mode.spectrum.values,
@@ -76,7 +84,7 @@ def make_spectra(
             threshold=mode.spectrum.threshold,
             random=values_of_random.get((layer.name, mode.mode), ()),
         )
-        for layer in layers
+        for depth, layer in enumerate(probed, 1)
         for mode in layer.modes
         if mode.spectrum
     ]

@@ -165,7 +165,7 @@ class ProbeDiff:
             'quality q of 1 layer before and after, in network order.'
         """
         # Optional, and slow to import.
-        from rankwise.charts.layers import draw_diff  # noqa: PLC0415
+        from rankwise.charts.changes import draw_diff  # noqa: PLC0415
         from rankwise.probes.chart_rows import make_rows  # noqa: PLC0415
 
         compared = [change for change in self.changes if change.is_comparable]

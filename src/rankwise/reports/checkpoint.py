@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rankwise._table import Style
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import METRICS
-from rankwise.charts.layers import CROWDED, LAYER_METRICS, draw_layers
+from rankwise.charts.layers import LAYER_METRICS, draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
@@ -177,7 +177,7 @@ def _draw_layers(probe: Probe, random: Probe) -> Section:
             capitalize(METRICS[metric][0]),
             draw_layers(rows, metric),
             describe_metric(metric),
-            wide=len(rows) >= CROWDED or place == 0,  # an odd number: the others come in pairs
+            wide=place == 0,  # an odd number: the others come in pairs
         )
         for place, metric in enumerate(LAYER_METRICS)
     )

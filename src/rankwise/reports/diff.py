@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import METRICS
 from rankwise.charts.evolution import draw_heat_map
-from rankwise.charts.layers import CROWDED, draw_diff
+from rankwise.charts.changes import draw_diff
 from rankwise.charts.runs import draw_quality
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.chart_rows import make_rows
@@ -222,7 +222,7 @@ def _draw_changes(diff: ProbeDiff) -> Iterator[Section]:
             f"{METRICS[metric][0].capitalize()} before and after",
             draw_diff(before, after, metric),
             describe_metric(metric),
-            wide=len(after) >= CROWDED or metric == CHARTED[0],
+            wide=metric == CHARTED[0],
         )
         for metric in CHARTED
     )

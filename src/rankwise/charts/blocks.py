@@ -1,0 +1,170 @@
+"""Layers of blocks that repeat, as in transformers: a row for each block, a column for each role.
+
+A name such as "model.layers.12.self_attn.q_proj.weight" has a stack ("model.layers"), a block's
+number in it (12) and a role within the block ("self_attn.q_proj"). Where most names of a network
+are of this form, its layers fill a grid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import altair as alt
+
+from rankwise.charts.style import INK, IS_SELECTED
+
+FEWEST_ROLES = 4  # fewer are drawn as bars, which are easier to read
+FEWEST_BLOCKS = 3
+MOSTLY = 0.6  # of the layers that have to be in blocks, and of the grid that has to be filled
+
+
+class BlockCell(TypedDict):
+    """A layer's place in the grid."""
+
+    block: str  # the row's label: the block's number, or the layer's where it is in none
+    row: int
+    role: str
+    column: int
+    outside: bool  # whether it is in none of the blocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    stack: str
+    number: int
+    role: str
+
+
+def arrange_blocks(names: Sequence[str]) -> list[BlockCell] | None:
+    """Return each layer's place in a grid of blocks and roles; None where there is no such grid.
+
+    Layers in no block have a row of their own, above the blocks or below as they come in the names.
+
+    Example:
+        >>> names = [f"h.{i}.{role}.weight" for i in range(3) for role in ("q", "k", "v", "o")]
+        >>> cells = arrange_blocks(["embed.weight", *names])
+        >>> cells[0]["block"], cells[0]["outside"], cells[-1]["block"], cells[-1]["role"]
+        ('#1', True, '2', 'o')
+    """
+    options = [[_split(name, which) for name in names] for which in (0, 1)]
+    places = max(options, key=_measure_fill)
+    inside = [place for place in places if place is not None]
+    if not _is_grid(inside, len(names)):
+        return None
+    blocks = _sort_blocks(inside)
+    roles = list(dict.fromkeys(place.role for place in inside))
+    first = next(i for i, place in enumerate(places) if place is not None)
+    above = [i for i, place in enumerate(places) if place is None and i < first]
+    below = [i for i, place in enumerate(places) if place is None and i > first]
+    rows = {i: row for row, i in enumerate(above)}
+    rows |= {i: len(above) + len(blocks) + row for row, i in enumerate(below)}
+    numbers = {block: len(above) + row for row, block in enumerate(blocks)}
+    labels = _label_blocks(blocks)
+    return [
+        BlockCell(block=f"#{i + 1}", row=rows[i], role=roles[0], column=0, outside=True)
+        if place is None
+        else BlockCell(
+            block=labels[place.stack, place.number],
+            row=numbers[place.stack, place.number],
+            role=place.role,
+            column=roles.index(place.role),
+            outside=False,
+        )
+        for i, place in enumerate(places)
+    ]
+
+
+def draw_cells(
+    base: alt.Chart,
+    rows: Sequence[Mapping[str, Any]],
+    colour: alt.Color,
+    *,
+    tooltip: list[alt.Tooltip],
+    sign: str,
+    is_light: str,
+) -> alt.LayerChart:
+    """Draw rows that have a `BlockCell` each as coloured cells.
+
+    Args:
+        base: An empty chart.
+        rows: The layers.
+        colour: What the colour of a cell shows.
+        tooltip: What a cell's tooltip shows.
+        sign: An expression for the text in a cell.
+        is_light: An expression for whether a cell is so light that its text has to be dark.
+    """
+    count = len({row["row"] for row in rows})
+    base = base.properties(height=choose_step(count) * count)
+    by_row = alt.EncodingSortField(field="row", op="min", order="ascending")
+    by_column = alt.EncodingSortField(field="column", op="min", order="ascending")
+    y = alt.Y(
+        "block:N",
+        title=None,
+        sort=by_row,
+        axis=alt.Axis(ticks=False, domain=False, labelOverlap=True, labelLimit=110),
+    )
+    across = alt.Axis(
+        orient="top", labelAngle=-35, labelLimit=130, ticks=False, domain=False, title=None
+    )
+    x = alt.X("role:N", sort=by_column, axis=across)
+    cells = base.mark_rect(stroke=alt.ExprRef("paper"), strokeWidth=1).encode(
+        x, y, colour, tooltip=tooltip
+    )
+    texts = base.transform_calculate(sign=sign).transform_filter("datum.sign !== ''")
+    contrast = alt.condition(is_light, alt.value("#111111"), alt.value("#ffffff"))
+    signs = texts.mark_text(fontSize=11, aria=False).encode(x, y, text="sign:N", color=contrast)
+    names = base.transform_filter("datum.outside").mark_text(
+        align="left", dx=6, color=INK, limit=alt.ExprRef("0.8 * width"), ellipsis="…", fontSize=10
+    )
+    listed = names.encode(
+        alt.X("role:N", sort=by_column, bandPosition=1), y, text="layer:N", tooltip=tooltip
+    )
+    frame = base.transform_filter(IS_SELECTED).mark_rect(filled=False, stroke=INK, strokeWidth=2.5)
+    return alt.LayerChart(layer=[cells, signs, listed, frame.encode(x, y)])
+
+
+def choose_step(count: int) -> int:
+    """Return the height of a row in pixels: less for many, but never too little to read."""
+    return 17 if count <= 30 else 14 if count <= 60 else 12
+
+
+def _split(name: str, which: int) -> _Place | None:
+    """A name's stack, number and role, by its first or second number; None without a role."""
+    parts = name.removesuffix(".weight").split(".")
+    numbers = [i for i, part in enumerate(parts) if re.fullmatch(r"[0-9]{1,6}", part)]
+    if not numbers:
+        return None
+    at = numbers[min(which, len(numbers) - 1)]
+    role = ".".join(parts[at + 1 :])
+    return _Place(".".join(parts[:at]), int(parts[at]), role) if role else None
+
+
+def _measure_fill(places: Sequence[_Place | None]) -> float:
+    """How many layers are in blocks, less where the grid has gaps."""
+    inside = [place for place in places if place is not None]
+    size = len({(p.stack, p.number) for p in inside}) * len({p.role for p in inside})
+    return len(inside) ** 2 / max(size, 1)
+
+
+def _is_grid(inside: Sequence[_Place], count: int) -> bool:
+    blocks, roles = {(p.stack, p.number) for p in inside}, {p.role for p in inside}
+    if len(blocks) < FEWEST_BLOCKS or len(roles) < FEWEST_ROLES:
+        return False
+    return len(inside) >= MOSTLY * max(count, len(blocks) * len(roles))
+
+
+def _sort_blocks(inside: Sequence[_Place]) -> list[tuple[str, int]]:
+    stacks = {stack: i for i, stack in enumerate(dict.fromkeys(p.stack for p in inside))}
+    blocks = {(p.stack, p.number) for p in inside}
+    return sorted(blocks, key=lambda block: (stacks[block[0]], block[1]))
+
+
+def _label_blocks(blocks: Sequence[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    """A block's number; with several stacks, the part of their names that differs before it."""
+    stacks = list(dict.fromkeys(stack for stack, _ in blocks))
+    if len(stacks) == 1:
+        return {block: str(block[1]) for block in blocks}
+    return {block: f"{block[0]}.{block[1]}" for block in blocks}
