@@ -12,6 +12,7 @@ import altair as alt
 from rankwise._text import sanitize
 from rankwise.charts.axes import (
     METRICS,
+    NUMBER,
     choose_scale,
     get_metric_title,
     list_layers,
@@ -20,24 +21,30 @@ from rankwise.charts.axes import (
     make_tooltip,
     make_value_axis,
 )
+from rankwise.charts.blocks import choose_step
 from rankwise.charts.style import (
     DEEP,
     INK,
     IS_SELECTED,
+    NAMED,
     NEAR,
     SEQUENTIAL,
     Rows,
+    encode_colour,
+    encode_dash,
     finish_chart,
     start_chart,
 )
 
-MANY = 1500  # more rows than this are drawn with less for each: no points, no text of its own
+MANY = 1500  # more rows than this are drawn without points
 # A screen reader would announce each of thousands of marks; the chart's description is enough.
 SILENT: dict[str, Any] = {"aria": False}
 # Marks of all layers fade while one is selected; one expression for all of them.
 FADED: dict[str, Any] = {**SILENT, "opacity": alt.ExprRef("layer === '' ? 0.9 : 0.25")}
-LABEL = 18  # characters of a layer's name: the end, which distinguishes layers
-SHORT_LABEL = f"length(datum.label) > {LABEL} ? '…' + slice(datum.label, {1 - LABEL}) : datum.label"
+TALLEST = 2400  # pixels of a heat map
+# Of a long name the end is shown, which distinguishes layers: 30 characters, on a phone 16.
+ROOM = "(windowSize()[0] < 500 ? 16 : 30)"
+SHORT_LABEL = f"length(datum.label) > {ROOM} ? '…' + slice(datum.label, 1 - {ROOM}) : datum.label"
 
 
 class EpochLayerRow(TypedDict):
@@ -119,15 +126,23 @@ def draw_heat_map(rows: Rows, metric: str, *, step: str = "epoch") -> alt.LayerC
     """
     rows = list(rows)
     title, layers = get_metric_title(metric), list_layers(rows)
-    base = start_chart("layers", height=min(max(14 * len(layers), 60), 480))
-    axis = alt.Axis(labelExpr=SHORT_LABEL, labelOverlap=True, ticks=False, domain=False)
+    step_height = choose_step(len(layers))
+    base = start_chart("layers", height=min(max(step_height * len(layers), 60), TALLEST))
+    axis = alt.Axis(
+        labelExpr=f"{_number_label(len(layers))} + ' ' + ({SHORT_LABEL})",
+        labelOverlap=True,
+        labelFontSize=9 if len(layers) > 60 else 10,
+        labelLimit=260,
+        ticks=False,
+        domain=False,
+    )
     y = alt.Y("layer:N", title=None, scale=alt.Scale(domain=layers), axis=axis)
     # A layer of rank 1 has a q far above all others; a root scale still distinguishes those.
     root: dict[str, Any] = {"type": "sqrt", "nice": False} if metric == "quality" else {}
     colour = alt.Color(
         f"{metric}:Q",
         scale=choose_scale(rows, metric, scheme=SEQUENTIAL, **root),
-        legend=alt.Legend(title=title, gradientLength=160, format="~g", tickCount=3),
+        legend=alt.Legend(title=title, gradientLength=160, format=NUMBER, tickCount=3),
     )
     columns = base.transform_aggregate(n="count()", groupby=["epoch"])
     background = columns.mark_rect(color=alt.ExprRef("faint"), **SILENT)
@@ -143,18 +158,24 @@ def draw_heat_map(rows: Rows, metric: str, *, step: str = "epoch") -> alt.LayerC
 
 
 def draw_rates(rows: Rows) -> alt.LayerChart:
-    """Draw the learning rate of every layer from epoch to epoch, darker with depth."""
+    """Draw the learning rate of every layer from epoch to epoch.
+
+    A legend names up to `NAMED` layers. More are coloured by depth, and those with the highest and
+    the lowest rate in the last epoch are named at their ends, as is the one that is selected.
+    """
     rows = list(rows)
     scale, layers, many = choose_scale(rows, "rate"), list_layers(rows), len(rows) > MANY
-    base = start_chart("layers", height=260).encode(
+    plain = start_chart("layers", height=260)
+    base = plain.encode(
         make_epoch_axis(),
         alt.Y("rate:Q", title=METRICS["rate"][0], scale=scale, axis=make_value_axis(scale)),
-        _encode_depth(layers),
+        *_encode_layers(layers),
         alt.Detail("layer:N"),
     )
     points = False if many else alt.OverlayMarkDef(size=14, **FADED)
     every = base.mark_line(point=points, strokeWidth=1 if many else 2, **FADED)
-    chart = every.encode(tooltip=_name_tooltip()) + _selected_line(base, "rate")
+    names = _name_ends(plain, "rate", every=len(layers) > NAMED)
+    chart = every.encode(tooltip=_name_tooltip()) + _selected_line(base, "rate") + names
     description = f"Lines of {METRICS['rate'][0]} of {len(layers)} layers over epochs."
     return finish_chart(chart, rows, description)
 
@@ -163,13 +184,13 @@ def draw_trajectories(rows: Rows) -> alt.LayerChart:
     """Draw the path of every layer through stable rank s and condition κ, epoch by epoch."""
     rows = list(rows)
     layers = list_layers(rows)
-    base, colour = start_chart("layers", height=320), _encode_depth(layers)
+    base, colour = start_chart("layers", height=320), _encode_layers(layers)[0]
     scale = alt.Scale(zero=True)
     axis: dict[str, Any] = {"scale": scale, "axis": make_value_axis(scale)}
     paths = base.encode(
         alt.X("stable_rank:Q", title=METRICS["stable_rank"][0], **axis),
         alt.Y("condition:Q", title=METRICS["condition"][0], **axis),
-        colour,
+        *_encode_layers(layers),
         alt.Detail("layer:N"),
         alt.Order("epoch:Q"),
     )
@@ -186,25 +207,45 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def _number_label(count: int) -> str:
+    """An expression for a layer's number: an axis has its place among the labels, from 0 to 1."""
+    return f"(round(datum.index * {max(count - 1, 0)}) + 1)"
+
+
 def _heat_cells(base: alt.Chart, metric: str, *, many: bool) -> alt.Chart:
-    """The cells of a heat map.
-
-    Small ones overlap a little, otherwise the background shines through between them; and their
-    tooltip is the row as it is, since a text for each of 25,000 takes as long as all the rest.
-    """
+    """The cells of a heat map; small ones overlap, or the background shines through between."""
     size = alt.RelativeBandSize(band=1.2 if many else 1.0)
-    whole_row = alt.TooltipContent(content="data") if many else alt.Undefined
-    cells = base.mark_rect(width=size, height=size, clip=True, tooltip=whole_row, **SILENT)
-    if many:
-        return cells
-    return cells.encode(tooltip=[make_tooltip(field) for field in ("layer", "epoch", metric)])
+    cells = base.mark_rect(width=size, height=size, clip=True, **SILENT)
+    return cells.encode(tooltip=[*_name_tooltip(), *map(make_tooltip, ("epoch", metric))])
 
 
-def _encode_depth(layers: Sequence[str]) -> alt.Color:
-    """From near to deep. The legend has the two ends only, which fit beside one another."""
-    ends = sorted({1, max(len(layers), 1)})
-    legend = alt.Legend(title="depth", format="d", values=ends)
-    return alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)
+def _encode_layers(layers: Sequence[str]) -> list[alt.Color | alt.StrokeDash]:
+    """A colour and a dash for each layer of few; of many, a colour from near to deep."""
+    if len(layers) <= NAMED:
+        return [encode_colour(layers, "layer", lines=True), encode_dash(layers, "layer")]
+    ends = [1, len(layers)]  # they fit beside one another
+    legend = alt.Legend(title="layer #", format="d", values=ends)
+    return [alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)]
+
+
+def _name_ends(base: alt.Chart, metric: str, *, every: bool) -> alt.Chart:
+    """Names at the ends of lines: the selected layer's, and of many the highest and the lowest."""
+    last = base.transform_filter(f"isValid(datum.{metric})").transform_joinaggregate(
+        last="max(epoch)"
+    )
+    ranked = last.transform_filter("datum.epoch === datum.last").transform_window(
+        place="row_number()", sort=[alt.SortField(metric, order="descending")]
+    )
+    counted = ranked.transform_joinaggregate(count="count()")
+    extremes = "(layer === '' && (datum.place === 1 || datum.place === datum.count))"
+    shown = f"{IS_SELECTED} || {extremes}" if every else IS_SELECTED
+    named = counted.transform_filter(shown).transform_calculate(
+        name="datum.depth + ' ' + datum.layer"
+    )
+    text = named.mark_text(
+        align="right", dx=-4, dy=-8, color=INK, limit=alt.ExprRef("0.7 * width"), **SILENT
+    )
+    return text.encode(alt.X("epoch:Q"), alt.Y(f"{metric}:Q"), text="name:N")
 
 
 def _selected_line(base: alt.Chart, *metrics: str) -> alt.Chart:
@@ -236,4 +277,4 @@ def _path_ends(base: alt.Chart, colour: alt.Color, which: str) -> alt.Chart:
 
 
 def _name_tooltip() -> list[alt.Tooltip]:
-    return [make_tooltip("layer"), make_tooltip("depth")]
+    return [alt.Tooltip("depth:Q", title="#"), make_tooltip("layer")]

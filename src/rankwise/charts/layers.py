@@ -242,7 +242,7 @@ def _encode_state(states: Sequence[str]) -> alt.Color:
 def list_tooltips(metric: str, *, random: bool) -> list[alt.Tooltip]:
     """Return a layer's tooltip: its number, its name, all its metrics."""
     names = {
-        **{"depth": "#", "layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank"},
+        "depth": "#", "layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank",
         "state": "state",
         "finding": "finding",
     }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import METRICS
-from rankwise.charts.evolution import draw_heat_map
 from rankwise.charts.changes import draw_diff
+from rankwise.charts.evolution import draw_heat_map
 from rankwise.charts.runs import draw_quality
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.chart_rows import make_rows

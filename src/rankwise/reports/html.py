@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -89,6 +90,16 @@ def pack_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"fields": fields, "columns": columns}
 
 
+def make_breakable(text: str) -> Markup:
+    """Return a name as HTML that a browser may break after a dot, a slash or an underscore.
+
+    Example:
+        >>> make_breakable("layer1.0.conv<b>")
+        Markup('layer1.<wbr>0.<wbr>conv&lt;b&gt;')
+    """
+    return Markup("<wbr>").join(re.split(r"(?<=[./_])(?=[^./_])", text))
+
+
 def _render(page: Page, policy: str, **parts: str) -> str:
     numbers = {id(panel): number for number, panel in enumerate(page.charts)}
     template = _load_templates().get_template("page.html")
@@ -161,10 +172,12 @@ def _read(name: str) -> str:
 
 @cache
 def _load_templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = make_breakable
+    return environment

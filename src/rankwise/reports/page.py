@@ -56,6 +56,7 @@ class Cell(_table.Cell):
     share: float | None = None  # 0 … 1, drawn as a bar behind the text; None for none
     layer: str = ""  # the layer that the cell names; a click selects it
     link: str = ""  # an address on the same server
+    wraps: bool = False  # whether the text may take several lines
 
 
 NO_VALUE = Cell("–", "dim")
@@ -81,10 +82,12 @@ def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def make_columns(titles: Sequence[str], *, left: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Return columns of numbers; the first one, and those of the titles given, hold words."""
+def make_columns(
+    titles: Sequence[str], *, left: Sequence[str] = (), name_column: int = 0
+) -> tuple[Column, ...]:
+    """Return columns of numbers; the one of names, and those of the titles given, hold words."""
     return tuple(
-        Column(title, "left" if place == 0 or title in left else "right")
+        Column(title, "left" if place == name_column or title in left else "right")
         for place, title in enumerate(titles)
     )
 
@@ -95,11 +98,41 @@ class Table(_table.Table):
 
     rows: tuple[tuple[Cell, ...], ...]
     has_filter: bool = False
+    name_column: int = 0  # the column that names the rows
     hints: Mapping[str, str] = field(default_factory=dict)  # tooltips of columns, by title
     name: str = ""  # how a live page finds the table, to update it
     # Where ticked rows are sent, as "?run=…&run=…", each by its first cell's text; "" where rows
     # can't be ticked.
     compare_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCard:
+    """A problem: how bad it is, where, and what to check."""
+
+    severity: str  # "error", "warning" or "note"
+    layer: str  # "" where it is about the whole file
+    number: int | None  # the layer's, as in tables and charts; None where these have no such layer
+    message: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingList:
+    """What a check found, with the worst first; the page begins with it."""
+
+    summary: str  # all of it in a sentence
+    cards: tuple[FindingCard, ...]
+
+    @property
+    def problems(self) -> tuple[FindingCard, ...]:
+        """Errors and warnings."""
+        return tuple(card for card in self.cards if card.severity != "note")
+
+    @property
+    def notes(self) -> tuple[FindingCard, ...]:
+        """What proves nothing, and is collapsed."""
+        return tuple(card for card in self.cards if card.severity == "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +150,7 @@ class Page:
     title: str
     summary: tuple[str, ...]  # the results in plain words; it comes first
     sections: tuple[Section, ...]
+    findings: FindingList | None = None
     facts: tuple[Fact, ...] = ()
     layers: tuple[str, ...] = ()  # the names that a reader can select
     source: str = ""  # what it was made of: a path, a command
