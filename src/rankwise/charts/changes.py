@@ -68,9 +68,10 @@ def _pair(before: LayerRow, after: LayerRow) -> dict[str, Any]:
     sides: tuple[Mapping[str, Any], Mapping[str, Any]] = (before, after)
     for metric in LAYER_METRICS:
         old, new = (side[metric] for side in sides)
-        direction = UP if new > old else DOWN if new < old else SAME
+        delta = None if old is None or new is None else new - old
+        direction = UP if (delta or 0) > 0 else DOWN if (delta or 0) < 0 else SAME
         row |= {f"{metric}_before": old, f"{metric}_after": new}
-        row |= {f"{metric}_change": direction, f"{metric}_delta": new - old}
+        row |= {f"{metric}_change": direction, f"{metric}_delta": delta}
     return row
 
 
@@ -106,7 +107,7 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     inner = [
         row for row in rows if not (row["outside"] or (metric == "quality" and row["rank_one"]))
     ]
-    most = max((abs(row[f"{metric}_delta"]) for row in inner), default=0.0) or 1.0
+    most = max((abs(row[f"{metric}_delta"] or 0.0) for row in inner), default=0.0) or 1.0
     colour = alt.Color(
         f"{metric}_delta:Q",
         # From orange (down) through white to blue (up).

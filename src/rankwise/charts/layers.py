@@ -22,17 +22,25 @@ from rankwise.charts.style import (
 )
 from rankwise.errors import ArgumentError
 
-LAYER_METRICS = ("stable_rank", "rank_fraction", "noise_fraction", "condition", "quality")
+LAYER_METRICS = (
+    *("prominence", "stable_rank", "rank_fraction", "noise_fraction"),
+    *("condition", "quality"),  # the paper's
+)
+SHARES = ("noise_fraction", "condition")  # drawn from 0 to 1, whatever the values
 
-DIFFERS, NORMS_ONLY = "differs from random weights", "only its filters' norms differ"
+DIFFERS, FLAT = "differs from random", "flatter than random"
+NORMS_ONLY = "differs only in its filters' norms"
 SAME_AS_RANDOM, TOO_SMALL = "no direction stands out", "too small to tell"
+NOT_COMPARED = "not compared with random"
 RANDOM = "random weights of its shape"
 # Each state's colour in a bar, and its sign in a cell of a map.
 STATES: Mapping[str, tuple[str, str]] = {
     DIFFERS: (CATEGORIES[0], ""),
-    NORMS_ONLY: (CATEGORIES[4], "~"),
+    FLAT: (CATEGORIES[4], "="),
+    NORMS_ONLY: (CATEGORIES[3], "~"),
     SAME_AS_RANDOM: (CATEGORIES[1], "○"),
     TOO_SMALL: (CATEGORIES[6], "?"),
+    NOT_COMPARED: (CATEGORIES[6], ""),
 }
 SEVERITIES = {"error": "✖", "warning": "▲"}  # how a layer with a finding is marked
 
@@ -48,6 +56,7 @@ SHORT_LABEL = (
 class RandomMetrics(TypedDict, total=False):
     """What random weights of a layer's shape show, where known."""
 
+    random_prominence: float | None
     random_quality: float | None
     random_stable_rank: float | None
     random_condition: float | None
@@ -66,6 +75,7 @@ class LayerRow(RandomMetrics):
     state: str  # one of `STATES`
     finding: str  # the severity of the worst finding, one of `SEVERITIES`; "" where there is none
     rank_one: bool  # whether an unfolding has rank 1, which puts q at its maximum
+    prominence: float | None
     quality: float | None
     stable_rank: float | None
     condition: float | None
@@ -163,16 +173,17 @@ def make_metric_axis(field: str, metric: str, values: Sequence[float | None]) ->
     # At the top, since a chart of many layers is taller than a window.
     axis = alt.Axis(format="%" if "%" in form else NUMBER, tickCount=5, orient="top")
     top = max((value for value in values if value is not None), default=0.0) or 1.0
-    if metric in ("noise_fraction", "condition"):
+    bottom = min((value for value in values if value is not None), default=0.0)
+    if metric in SHARES:
         top = 1.0
-    scale = alt.Scale(domain=[0, top], clamp=True, nice=top != 1.0)
+    scale = alt.Scale(domain=[min(bottom, 0.0), top], clamp=True, nice=top != 1.0)
     return alt.X(f"{field}:Q", title=title, axis=axis, scale=scale)
 
 
 def _draw_bars(
     base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str, *, names: bool = True
 ) -> alt.LayerChart:
-    random = [row[f"random_{metric}"] for row in rows if f"random_{metric}" in row]
+    random = [row[f"random_{metric}"] for row in rows if row.get(f"random_{metric}") is not None]
     values = [row[metric] for row in rows if not (metric == "quality" and row["rank_one"])]
     x = make_metric_axis(metric, metric, values + (random if metric != "quality" else []))
     y = make_layer_axis(len(rows), names=names)
@@ -202,10 +213,10 @@ def _random_ticks(base: alt.Chart, x: alt.X, y: alt.Y, metric: str) -> alt.Chart
 
 def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -> alt.LayerChart:
     title, form = METRICS[metric]
-    inner = [row for row in rows if not row["outside"] and row[metric] is not None]
-    top = 1.0 if metric in ("noise_fraction", "condition") else max(r[metric] for r in inner) or 1.0
+    inner = [row[metric] for row in rows if not row["outside"] and row[metric] is not None]
+    top = 1.0 if metric in SHARES else max(inner, default=0.0) or 1.0
     # Most layers are near 0 and a few far from it: a root scale distinguishes both.
-    kind = "linear" if metric in ("noise_fraction", "condition") else "sqrt"
+    kind = "linear" if metric in (*SHARES, "prominence") else "sqrt"
     colour = alt.Color(
         f"{metric}:Q",
         scale=alt.Scale(type=kind, domain=[0, top], clamp=True, scheme="viridis", nice=False),
@@ -242,7 +253,11 @@ def _encode_state(states: Sequence[str]) -> alt.Color:
 def list_tooltips(metric: str, *, random: bool) -> list[alt.Tooltip]:
     """Return a layer's tooltip: its number, its name, all its metrics."""
     names = {
-        "depth": "#", "layer": "layer", "kind": "kind", "shape": "shape", "ranks": "rank",
+        "depth": "#",
+        "layer": "layer",
+        "kind": "kind",
+        "shape": "shape",
+        "ranks": "rank",
         "state": "state",
         "finding": "finding",
     }

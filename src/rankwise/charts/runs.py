@@ -1,4 +1,4 @@
-"""Runs from epoch to epoch: losses, scores, Q and seconds of one, or of several together."""
+"""Runs from epoch to epoch: losses, scores, figures and seconds of one, or of several together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rankwise.charts.axes import (
     choose_time_unit,
     make_epoch_axis,
     make_epoch_columns,
-    make_tooltip,
     make_value_axis,
 )
 from rankwise.charts.style import (
@@ -164,19 +163,35 @@ def choose_score_scale(rows: Iterable[ScoreRow], score: str) -> alt.Scale:
     return alt.Scale(zero=score == "loss")
 
 
-def draw_quality(rows: Rows, *, step: str = "epoch") -> alt.Chart:
-    """Draw network quality Q by epoch, or by another step such as "checkpoint"."""
+def draw_quality(rows: Rows) -> alt.Chart:
+    """Draw Q, the paper's figure, by epoch."""
+    return draw_figure(rows, "quality", title="Q")
+
+
+def draw_figure(rows: Rows, field: str, *, title: str, step: str = "epoch") -> alt.Chart:
+    """Draw a figure of the whole network by epoch, or by another step such as "checkpoint".
+
+    Rows have "epoch" and the field; figures of one page share them.
+
+    Example:
+        >>> draw_figure([{"epoch": 1, "quality": 0.4}], "quality", title="Q").description
+        'Q by epoch.'
+    """
     point = alt.OverlayMarkDef(size=18, color=CATEGORIES[0])
+    axis = alt.Axis(format=NUMBER, tickCount=5)
     chart = (
-        start_chart("quality")
+        start_chart("figures")
         .mark_line(point=point, color=CATEGORIES[0])
         .encode(
             make_epoch_axis(step),
-            alt.Y("quality:Q", title="network quality Q"),
-            tooltip=[make_tooltip("epoch"), alt.Tooltip("quality:Q", title="Q", format=".3f")],
+            alt.Y(f"{field}:Q", title=title, axis=axis),
+            tooltip=[
+                alt.Tooltip("epoch:O", title=step),
+                alt.Tooltip(f"{field}:Q", title=title, format=".4~g"),
+            ],
         )
     )
-    return finish_chart(chart, rows, f"Network quality Q by {step}.")
+    return finish_chart(chart, rows, f"{title} by {step}.")
 
 
 def draw_time(rows: Iterable[TimeRow]) -> alt.Chart:

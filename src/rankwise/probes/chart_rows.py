@@ -6,10 +6,27 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from rankwise._text import sanitize
-from rankwise.charts.layers import DIFFERS, SAME_AS_RANDOM, LayerRow
+from rankwise.charts.layers import (
+    DIFFERS,
+    FLAT,
+    NORMS_ONLY,
+    NOT_COMPARED,
+    SAME_AS_RANDOM,
+    TOO_SMALL,
+    LayerRow,
+)
 from rankwise.charts.spectrum import Spectrum
+from rankwise.numerics.randomness import Verdict
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.text import format_ranks, format_shape
+
+_STATES = {
+    Verdict.DIFFERS: DIFFERS,
+    Verdict.FLAT: FLAT,
+    Verdict.NORMS_ONLY: NORMS_ONLY,
+    Verdict.RANDOM: SAME_AS_RANDOM,
+    Verdict.TOO_SMALL: TOO_SMALL,
+}
 
 
 def make_rows(
@@ -29,7 +46,7 @@ def make_rows(
         >>> result = rankwise.probe({"fc.weight": torch.eye(4) + 9})
         >>> row = make_rows(result, result.at_random())[0]
         >>> row["layer"], row["depth"], row["state"], row["random_stable_rank"]
-        ('fc.weight', 1, 'differs from random weights', 0.0)
+        ('fc.weight', 1, 'too small to tell', 0.0)
     """
     random_by_name = {layer.name: layer for layer in random if layer.is_probed}
     rows: list[LayerRow] = []
@@ -42,9 +59,10 @@ def make_rows(
             "kind": sanitize(layer.kind),
             "shape": format_shape(layer.shape),
             "ranks": format_ranks(layer),
-            "state": SAME_AS_RANDOM if layer.is_empty else DIFFERS,
+            "state": NOT_COMPARED if layer.verdict is None else _STATES[layer.verdict],
             "finding": findings.get(layer.name, ""),
             "rank_one": layer.has_inflated_quality,
+            "prominence": layer.prominence,
             "quality": layer.quality,
             "stable_rank": layer.stable_rank,
             "condition": layer.condition,
@@ -53,6 +71,7 @@ def make_rows(
         }
         twin = random_by_name.get(layer.name)
         if twin is not None:
+            row["random_prominence"] = twin.prominence
             row["random_quality"] = twin.quality
             row["random_stable_rank"] = twin.stable_rank
             row["random_condition"] = twin.condition

@@ -1,4 +1,4 @@
-"""A probe → the page of a checkpoint: what it has learned, layer by layer."""
+"""A probe and what a check found → the page of a checkpoint: what is wrong, and every layer."""
 
 from __future__ import annotations
 
@@ -9,52 +9,63 @@ from typing import TYPE_CHECKING
 from rankwise._table import Style
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import METRICS
-from rankwise.charts.layers import LAYER_METRICS, draw_layers
+from rankwise.charts.layers import draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.summary_text import format_summary
 from rankwise.probes.tensor import Status
 from rankwise.probes.text import (
-    MAX_QUALITY,
     find_bar_scale,
     format_metric,
     format_ranks,
     format_shape,
     format_skipped,
+    list_names,
 )
+from rankwise.reports.findings import find_severities, list_findings
+from rankwise.reports.network import PAPER, describe_paper_quality, list_network_facts
 from rankwise.reports.page import (
     Cell,
     ChartPanel,
-    Fact,
     Page,
     Section,
     Table,
     Text,
     capitalize,
+    format_number_cell,
     make_columns,
 )
 
 if TYPE_CHECKING:
+    from rankwise.charts.layers import LayerRow
+    from rankwise.checks import Findings
     from rankwise.probes.results import Probe
 
 MOST_SKIPPED = 500  # rows in the table of what was not probed
-Q_CAVEAT = (
-    "Q compares one network over time or under other settings; it does not rank different "
-    "networks by accuracy, so don't choose a model by it."
+CHARTED = ("prominence", "stable_rank", "rank_fraction", "noise_fraction")
+PAPER_METRICS = ("condition", "quality")
+NO_FINDINGS = (
+    "A saved probe has the metrics of layers, not their weights. To find out whether something is "
+    "wrong with these, run: rankwise check FILE"
 )
 MARKS = (
-    "Each mark is a layer, the first on the left. A grey stroke shows random weights of the same "
-    "shape: the further a layer is from its stroke, the more it has learned. A triangle is a layer "
-    "with rank 1 in an unfolding; its q is high by definition, not by learning, and is drawn at "
-    "the upper edge where it exceeds the others. Click a layer to highlight it in every chart."
+    "Layers are numbered as in the table below. ✖ marks a layer with an error, ▲ one with a "
+    "warning; ○: no direction stands out from random weights, ~: only the norms of its filters "
+    "do, =: its spectrum is flatter than a random one, ?: too small to tell. Click a layer to "
+    "select it in every chart."
+)
+BARS = " A stroke is the same metric of random weights of that shape (one draw)."
+PROMINENCE = (
+    "How far the strongest direction of a layer stands out from its noise: at 0 it is as strong as "
+    "noise gets, at 1 it is 2.7 times as strong. It tells a layer from random weights; it does not "
+    "say how good the layer is."
 )
 SPECTRUM = (
     "The singular values of the selected layer, or of the layer of highest rank while none is "
     "selected. Blue dots exceed the noise threshold and were kept; diamonds are the same after "
     "shrinkage, from which s, κ and q are computed; grey dots are taken for noise. The dashed line "
-    "is a random matrix of the same shape and norm: a layer that has learned nothing follows it."
+    "is a random matrix of the same shape and norm."
 )
 THINNED = "Long spectra are thinned; values near the threshold and the ends are always drawn."
 UNFOLDINGS = {"output": "by output channels, or the matrix itself", "input": "by input channels"}
@@ -62,20 +73,34 @@ NO_SPECTRA = (
     "This probe holds no singular values, so there is no spectrum to show. To see it, give the "
     "weights themselves, or save the probe with: rankwise probe PATH --spectra --json probe.json"
 )
-COLUMNS = ("layer", "kind", "shape", "parameters", "rank", "share", "s", "κ", "q", "noise")
+COLUMNS = (
+    *("#", "layer", "s", "rank", "share", "noise", "prominence", "against random"),
+    *("κ", "q", "random s", "kind", "shape", "parameters"),
+)
 HINTS = {
+    "#": "The number of the layer in all charts.",
     "rank": "n'/n: " + EXPLANATIONS["rank"].formula,
     "share": EXPLANATIONS["rank_fraction"].meaning,
     "s": EXPLANATIONS["stable_rank"].formula,
     "κ": EXPLANATIONS["condition"].formula,
     "q": EXPLANATIONS["quality"].formula + "; * where rank 1 inflates it",
     "noise": EXPLANATIONS["noise_fraction"].meaning,
+    "prominence": PROMINENCE,
+    "against random": "Whether the weights differ from independent random numbers.",
     "random s": "The stable rank of random weights of the same shape.",
 }
 
 
-def make_checkpoint_page(probe: Probe, random: Probe, *, source: str) -> Page:
-    """Return the page of one checkpoint; `random` is `probe.at_random()`.
+def make_checkpoint_page(
+    probe: Probe, random: Probe, *, source: str, findings: Findings | None = None
+) -> Page:
+    """Return the page of one checkpoint.
+
+    Args:
+        probe: Its layers.
+        random: `probe.at_random()`.
+        source: Where it comes from, for people.
+        findings: What `rankwise.check` found; None for a saved probe, which can't be checked.
 
     Example:
         >>> import torch, rankwise
@@ -86,31 +111,38 @@ def make_checkpoint_page(probe: Probe, random: Probe, *, source: str) -> Page:
     """
     sections = [*_list_skipped(probe), *_list_notes(probe)]
     if probe.probed:
+        severities = {} if findings is None else find_severities(findings)
+        rows = make_rows(probe, random, severities)
         sections = [
-            _draw_layers(probe, random),
+            _draw_layers(rows, probe),
             _draw_spectra(probe, random),
             _make_table(probe, random),
+            _describe_paper(rows, probe),
             *sections,
         ]
+    names = [layer.name for layer in probe.probed]
     return Page(
         title=sanitize(PurePath(probe.source).name or probe.source or "A network"),
-        summary=tuple(_summarize(probe, random)),
-        facts=tuple(_list_facts(probe, random)),
+        findings=None if findings is None else list_findings(findings, names),
+        summary=() if findings is not None else tuple(_summarize(probe)),
+        facts=tuple(list_network_facts(probe)) if probe.probed else (),
         sections=tuple(sections),
-        layers=tuple(sanitize(layer.name) for layer in probe.probed),
+        layers=tuple(map(sanitize, names)),
         source=sanitize(source),
     )
 
 
 def describe_metric(metric: str) -> str:
     """Return how to read a chart of a metric."""
+    if metric == "prominence":
+        return PROMINENCE
     entry = EXPLANATIONS[metric]
-    return f"{entry.meaning} From {entry.range}. {entry.reading}"
+    return f"{entry.meaning} From {entry.range}."
 
 
 def list_caveats(metrics: Sequence[str]) -> Text:
     """Return where metrics mislead, collapsed."""
-    entries = [EXPLANATIONS[metric] for metric in metrics]
+    entries = [EXPLANATIONS[metric] for metric in metrics if metric in EXPLANATIONS]
     lines = (f"{entry.symbol}: {' '.join(entry.caveats)}" for entry in entries if entry.caveats)
     return Text(tuple(lines), collapsed_under="Where these metrics mislead")
 
@@ -126,64 +158,51 @@ def compute_mean(layers: Sequence[LayerMetrics], metric: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _summarize(probe: Probe, random: Probe) -> Iterator[str]:
-    yield from format_summary(probe.layers, probe.figures, width=None).split("\n")
-    if not probe.probed:
+def describe_order(probe: Probe) -> str:
+    """Return how the layers of a probe are ordered, as the end of a title."""
+    return "in network order" if probe.order == "network" else "by name"
+
+
+def _summarize(probe: Probe) -> Iterator[str]:
+    """What a saved probe shows; of weights, findings say more."""
+    if not probe.layers:
+        yield "The model holds no tensors."
         return
-    above = sum(
-        layer.is_probed and (layer.rank or 0.0) > (twin.rank or 0.0)
-        for layer, twin in zip(probe, random, strict=True)
-    )
-    yield (
-        f"{above} of {format_count(len(probe.probed), 'layer')} have a higher rank than random "
-        "weights of the same shape (one draw)."
-    )
-    structured = [
-        layer for layer in probe.probed if not layer.is_empty and not layer.has_inflated_quality
-    ]
-    if len(structured) >= 2:
-        highest = max(structured, key=lambda layer: layer.quality or 0.0)
-        lowest = min(structured, key=lambda layer: layer.quality or 0.0)
-        start = (
-            "Ignoring rank-1 layers, the"
-            if any(layer.has_inflated_quality for layer in probe.probed)
-            else "The"
-        )
-        yield (
-            f"{start} highest q is {format_metric(highest.quality)} ({sanitize(highest.name)}); "
-            "the lowest of a layer with structure is "
-            f"{format_metric(lowest.quality)} ({sanitize(lowest.name)})."
-        )
-    yield Q_CAVEAT
+    broken = [layer for layer in probe.layers if layer.status is Status.NOT_FINITE]
+    if broken:
+        verb = "holds" if len(broken) == 1 else "hold"
+        count = format_count(len(broken), "layer")
+        yield f"Warning: {count} {verb} NaN or Inf: {list_names(broken)}."
+    flat = [layer for layer in probe.probed if layer.is_empty]
+    if not probe.probed:
+        yield "No layer was probed."
+    elif flat:
+        count = format_count(len(probe.probed), "layer")
+        yield f"No direction stands out from noise in {len(flat)} of {count}: {list_names(flat)}."
+    yield NO_FINDINGS
 
 
-def _list_facts(probe: Probe, random: Probe) -> Iterator[Fact]:
-    structured = sum(not layer.is_empty for layer in probe.probed)
-    at_random = "" if random.quality is None else f"; random: {format_metric(random.quality)}"
-    yield Fact(
-        "Network quality Q", format_metric(probe.quality), f"of {MAX_QUALITY:.3f}{at_random}"
-    )
-    yield Fact("Layers probed", str(len(probe.probed)), f"{structured} with structure")
-    yield Fact("Parameters", f"{probe.parameters:,}")
-    yield Fact("Coverage", format_percent(probe.coverage), "of parameters are in probed layers")
-    noise = compute_mean(probe.probed, "noise_fraction")
-    yield Fact("Noise share", format_percent(noise), "mean over layers")
+def _draw_layers(rows: list[LayerRow], probe: Probe) -> Section:
+    charted = [metric for metric in CHARTED if any(row[metric] is not None for row in rows)]
+    panels = _draw_metrics(rows, charted)
+    text = Text((f"{MARKS}{BARS}",))
+    title = f"Layers {describe_order(probe)}"
+    return Section(title, (text, *panels, list_caveats(charted)))
 
 
-def _draw_layers(probe: Probe, random: Probe) -> Section:
-    rows = make_rows(probe, random)
-    panels = (
-        ChartPanel(
+def _describe_paper(rows: list[LayerRow], probe: Probe) -> Section:
+    text = Text((PAPER, describe_paper_quality(probe)))
+    return Section("The paper's figures", (text, *_draw_metrics(rows, PAPER_METRICS)))
+
+
+def _draw_metrics(rows: list[LayerRow], metrics: Sequence[str]) -> Iterator[ChartPanel]:
+    for place, metric in enumerate(metrics):
+        yield ChartPanel(
             capitalize(METRICS[metric][0]),
             draw_layers(rows, metric),
             describe_metric(metric),
-            wide=place == 0,  # an odd number: the others come in pairs
+            wide=place == 0 and len(metrics) % 2 == 1,  # the others come in pairs
         )
-        for place, metric in enumerate(LAYER_METRICS)
-    )
-    return Section(
-        "Layers in network order", (Text((MARKS,)), *panels, list_caveats(LAYER_METRICS))
-    )
 
 
 def _draw_spectra(probe: Probe, random: Probe) -> Section:
@@ -205,20 +224,14 @@ def _draw_spectra(probe: Probe, random: Probe) -> Section:
 
 
 def _make_table(probe: Probe, random: Probe) -> Section:
-    most_s, most_q = (
-        find_bar_scale(probe.probed, "stable_rank"),
-        find_bar_scale(probe.probed, "quality"),
-    )
-    rows = tuple(
-        _make_row(layer, twin, most_s, most_q)
-        for layer, twin in zip(probe, random, strict=True)
-        if layer.is_probed
-    )
+    most = find_bar_scale(probe.probed, "stable_rank")
+    pairs = [(one, twin) for one, twin in zip(probe, random, strict=True) if one.is_probed]
     table = Table(
-        make_columns((*COLUMNS, "random s"), left=("kind",)),
-        rows,
-        "The probed layers, in network order; click a name to select the layer.",
+        make_columns(COLUMNS, left=("against random", "kind"), name_column=1),
+        tuple(_make_row(number, *pair, most) for number, pair in enumerate(pairs, 1)),
+        f"The probed layers, {describe_order(probe)}; click a name to select the layer.",
         has_filter=True,
+        name_column=1,
         hints=HINTS,
         name="layers",
     )
@@ -226,23 +239,26 @@ def _make_table(probe: Probe, random: Probe) -> Section:
 
 
 def _make_row(
-    layer: LayerMetrics, twin: LayerMetrics, most_s: float, most_q: float
+    number: int, layer: LayerMetrics, twin: LayerMetrics, most: float
 ) -> tuple[Cell, ...]:
     style: Style = "dim" if layer.is_empty else ""
     s, q, size = layer.stable_rank or 0.0, layer.quality or 0.0, float(layer.parameters)
     fraction, noise = layer.rank_fraction, layer.noise_fraction
     return (
+        Cell(str(number), "dim", float(number)),
         make_layer_cell(layer.name, style),
+        Cell(format_metric(s), style, s, min(s / most, 1.0)),
+        Cell(format_ranks(layer), style, layer.rank),
+        Cell(format_percent(fraction), style, fraction, fraction),
+        Cell(format_percent(noise), style, noise, noise),
+        format_number_cell(layer.prominence, ".2f", style=style),
+        Cell("–" if layer.verdict is None else layer.verdict.value, style),
+        Cell(format_metric(layer.condition), style, layer.condition),
+        Cell(format_metric(q) + "*" * layer.has_inflated_quality, style, q),
+        Cell(format_metric(twin.stable_rank), "dim", twin.stable_rank),
         Cell(sanitize(layer.kind), style),
         Cell(format_shape(layer.shape), style, size),
         Cell(f"{layer.parameters:,}", style, size),
-        Cell(format_ranks(layer), style, layer.rank),
-        Cell(format_percent(fraction), style, fraction, fraction),
-        Cell(format_metric(s), style, s, min(s / most_s, 1.0)),
-        Cell(format_metric(layer.condition), style, layer.condition),
-        Cell(format_metric(q) + "*" * layer.has_inflated_quality, style, q, min(q / most_q, 1.0)),
-        Cell(format_percent(noise), style, noise, noise),
-        Cell(format_metric(twin.stable_rank), "dim", twin.stable_rank),
     )
 
 

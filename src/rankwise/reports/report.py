@@ -16,7 +16,8 @@ from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.probes.results import Probe, is_saved_probe
 from rankwise.reports.checkpoint import make_checkpoint_page
-from rankwise.reports.diff import make_diff_page, make_evolution_page
+from rankwise.reports.diff import make_diff_page
+from rankwise.reports.evolution import make_evolution_page
 from rankwise.reports.html import encode_page
 from rankwise.reports.page import Page, Section, Text
 from rankwise.reports.run import make_run_page
