@@ -110,8 +110,10 @@ def draw_cells(
         orient="top", labelAngle=-35, labelLimit=130, ticks=False, domain=False, title=None
     )
     x = alt.X("role:N", sort=by_column, axis=across)
+    # Of a layer without a value, as one of zeros has no noise, the cell is empty but framed.
+    shown = f"isValid(datum[{colour.shorthand.removesuffix(':Q')!r}])"
     cells = base.mark_rect(stroke=alt.ExprRef("paper"), strokeWidth=1).encode(
-        x, y, colour, tooltip=tooltip
+        x, y, alt.condition(shown, colour, alt.value("transparent")), tooltip=tooltip
     )
     texts = base.transform_calculate(sign=sign).transform_filter("datum.sign !== ''")
     contrast = alt.condition(is_light, alt.value("#111111"), alt.value("#ffffff"))

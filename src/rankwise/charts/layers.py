@@ -15,6 +15,7 @@ from rankwise.charts.style import (
     INK,
     IS_SELECTED,
     IS_SELECTED_OR_NONE,
+    SEQUENTIAL,
     WIDTH,
     Chart,
     finish_chart,
@@ -126,6 +127,22 @@ def draw_all_metrics(rows: Iterable[LayerRow]) -> Chart:
     return finish_chart(stacked, fields, description)
 
 
+def describe_marks(rows: Sequence[LayerRow]) -> str:
+    """Return what the marks mean that charts of these rows have; "" where there are none.
+
+    Example:
+        >>> describe_marks([])
+        ''
+    """
+    marks = {sign: severity for severity, sign in SEVERITIES.items()}
+    shown = {SEVERITIES[row["finding"]] for row in rows if row["finding"]}
+    if arrange_blocks([row["layer"] for row in rows]) is not None:
+        marks |= {sign: state for state, (_, sign) in STATES.items() if sign}
+        shown |= {STATES[row["state"]][1] for row in rows}
+    texts = [f"{sign} {text}" for sign, text in marks.items() if sign in shown]
+    return f"Marks: {', '.join(texts)}." if texts else ""
+
+
 def make_labels(names: Sequence[str]) -> list[str]:
     """Return every layer's number and name, short enough to stand beside a bar.
 
@@ -156,6 +173,7 @@ def make_layer_axis(count: int, *, names: bool = True) -> alt.Y:
         labelLimit=320,
         labelFontSize=9 if count > 60 else 10,
         labelOverlap=choose_step(count) * count > TALLEST,
+        labelPadding=5,
         ticks=False,
         domain=False,
     )
@@ -214,12 +232,12 @@ def _random_ticks(base: alt.Chart, x: alt.X, y: alt.Y, metric: str) -> alt.Chart
 def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -> alt.LayerChart:
     title, form = METRICS[metric]
     inner = [row[metric] for row in rows if not row["outside"] and row[metric] is not None]
-    top = 1.0 if metric in SHARES else max(inner, default=0.0) or 1.0
+    top = 1.0 if metric in SHARES else _find_top(inner)
     # Most layers are near 0 and a few far from it: a root scale distinguishes both.
     kind = "linear" if metric in (*SHARES, "prominence") else "sqrt"
     colour = alt.Color(
         f"{metric}:Q",
-        scale=alt.Scale(type=kind, domain=[0, top], clamp=True, scheme="viridis", nice=False),
+        scale=alt.Scale(type=kind, domain=[0, top], clamp=True, scheme=SEQUENTIAL, nice=True),
         legend=alt.Legend(
             title=title, gradientLength=160, format="%" if "%" in form else NUMBER, tickCount=3
         ),
@@ -230,6 +248,14 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     sign = f"{_match(SEVERITIES, 'finding')} || {_match(signs, 'state')}"
     tooltip = list_tooltips(metric, random=any(f"random_{metric}" in row for row in rows))
     return draw_cells(base, rows, colour, tooltip=tooltip, sign=sign, is_light=is_light)
+
+
+def _find_top(values: Sequence[float]) -> float:
+    """The end of a colour scale; a single layer far beyond the others does not set it."""
+    if not values:
+        return 1.0
+    high = sorted(values)[int(0.9 * (len(values) - 1))]
+    return min(max(values), 2.0 * high) if high > 0 else max(*values, 0.0) or 1.0
 
 
 def _match(signs: Mapping[str, str], field: str) -> str:
@@ -245,7 +271,14 @@ def _sign(base: alt.Chart, expression: str) -> alt.Chart:
 
 def _encode_state(states: Sequence[str]) -> alt.Color:
     colours = [STATES[state][0] if state in STATES else "#555b63" for state in states]
-    legend = alt.Legend(orient="top", title=None, columns=2, labelLimit=200, symbolOpacity=1)
+    legend = alt.Legend(
+        orient="top",
+        title=None,
+        columns=alt.ExprRef("windowSize()[0] < 500 ? 2 : 3"),
+        labelLimit=200,
+        symbolOpacity=1,
+        symbolType="square",
+    )
     scale = alt.Scale(domain=list(states), range=colours)
     return alt.Color("state:N", scale=scale, legend=legend)
 

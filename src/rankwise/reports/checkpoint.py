@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rankwise._table import Style
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import METRICS
-from rankwise.charts.layers import draw_layers
+from rankwise.charts.layers import describe_marks, draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
@@ -43,19 +43,13 @@ if TYPE_CHECKING:
     from rankwise.probes.results import Probe
 
 MOST_SKIPPED = 500  # rows in the table of what was not probed
-CHARTED = ("prominence", "stable_rank", "rank_fraction", "noise_fraction")
+CHARTED = ("prominence", "stable_rank", "noise_fraction")
 PAPER_METRICS = ("condition", "quality")
 NO_FINDINGS = (
     "A saved probe has the metrics of layers, not their weights. To find out whether something is "
     "wrong with these, run: rankwise check FILE"
 )
-MARKS = (
-    "Layers are numbered as in the table below. ✖ marks a layer with an error, ▲ one with a "
-    "warning; ○: no direction stands out from random weights, ~: only the norms of its filters "
-    "do, =: its spectrum is flatter than a random one, ?: too small to tell. Click a layer to "
-    "select it in every chart."
-)
-BARS = " A stroke is the same metric of random weights of that shape (one draw)."
+NUMBERED = "Layers have the numbers of the table below; click one to select it in every chart."
 PROMINENCE = (
     "How far the strongest direction of a layer stands out from its noise: at 0 it is as strong as "
     "noise gets, at 1 it is 2.7 times as strong. It tells a layer from random weights; it does not "
@@ -74,8 +68,8 @@ NO_SPECTRA = (
     "weights themselves, or save the probe with: rankwise probe PATH --spectra --json probe.json"
 )
 COLUMNS = (
-    *("#", "layer", "s", "rank", "share", "noise", "prominence", "against random"),
-    *("κ", "q", "random s", "kind", "shape", "parameters"),
+    *("#", "layer", "s", "rank", "share", "noise", "prominence", "against random", "κ", "q"),
+    *("kind", "shape", "parameters"),
 )
 HINTS = {
     "#": "The number of the layer in all charts.",
@@ -87,7 +81,6 @@ HINTS = {
     "noise": EXPLANATIONS["noise_fraction"].meaning,
     "prominence": PROMINENCE,
     "against random": "Whether the weights differ from independent random numbers.",
-    "random s": "The stable rank of random weights of the same shape.",
 }
 
 
@@ -116,7 +109,7 @@ def make_checkpoint_page(
         sections = [
             _draw_layers(rows, probe),
             _draw_spectra(probe, random),
-            _make_table(probe, random),
+            _make_table(probe),
             _describe_paper(rows, probe),
             *sections,
         ]
@@ -185,7 +178,7 @@ def _summarize(probe: Probe) -> Iterator[str]:
 def _draw_layers(rows: list[LayerRow], probe: Probe) -> Section:
     charted = [metric for metric in CHARTED if any(row[metric] is not None for row in rows)]
     panels = _draw_metrics(rows, charted)
-    text = Text((f"{MARKS}{BARS}",))
+    text = Text((f"{NUMBERED} {describe_marks(rows)}",))
     title = f"Layers {describe_order(probe)}"
     return Section(title, (text, *panels, list_caveats(charted)))
 
@@ -223,12 +216,11 @@ def _draw_spectra(probe: Probe, random: Probe) -> Section:
     return Section("Singular values: kept and noise", (Text(tuple(paragraphs)), *panels))
 
 
-def _make_table(probe: Probe, random: Probe) -> Section:
+def _make_table(probe: Probe) -> Section:
     most = find_bar_scale(probe.probed, "stable_rank")
-    pairs = [(one, twin) for one, twin in zip(probe, random, strict=True) if one.is_probed]
     table = Table(
         make_columns(COLUMNS, left=("against random", "kind"), name_column=1),
-        tuple(_make_row(number, *pair, most) for number, pair in enumerate(pairs, 1)),
+        tuple(_make_row(number, layer, most) for number, layer in enumerate(probe.probed, 1)),
         f"The probed layers, {describe_order(probe)}; click a name to select the layer.",
         has_filter=True,
         name_column=1,
@@ -238,9 +230,7 @@ def _make_table(probe: Probe, random: Probe) -> Section:
     return Section("All layers", (table,))
 
 
-def _make_row(
-    number: int, layer: LayerMetrics, twin: LayerMetrics, most: float
-) -> tuple[Cell, ...]:
+def _make_row(number: int, layer: LayerMetrics, most: float) -> tuple[Cell, ...]:
     style: Style = "dim" if layer.is_empty else ""
     s, q, size = layer.stable_rank or 0.0, layer.quality or 0.0, float(layer.parameters)
     fraction, noise = layer.rank_fraction, layer.noise_fraction
@@ -252,10 +242,9 @@ def _make_row(
         Cell(format_percent(fraction), style, fraction, fraction),
         Cell(format_percent(noise), style, noise, noise),
         format_number_cell(layer.prominence, ".2f", style=style),
-        Cell("–" if layer.verdict is None else layer.verdict.value, style),
+        Cell("–" if layer.verdict is None else layer.verdict.value, style, wraps=True),
         Cell(format_metric(layer.condition), style, layer.condition),
         Cell(format_metric(q) + "*" * layer.has_inflated_quality, style, q),
-        Cell(format_metric(twin.stable_rank), "dim", twin.stable_rank),
         Cell(sanitize(layer.kind), style),
         Cell(format_shape(layer.shape), style, size),
         Cell(f"{layer.parameters:,}", style, size),

@@ -18,7 +18,7 @@ PAPER = (
     "The paper describes a layer by its condition κ and its quality q = arctan(s/κ), and a network "
     "by Q, the root mean square of q. They are here for comparison with the paper: neither of them "
     "ranks networks, and a layer of rank 1 has the highest possible q by definition. Don't choose "
-    "a model by them; `rankwise explain Q` says why."
+    "a model by them; rankwise explain Q says why."
 )
 
 
