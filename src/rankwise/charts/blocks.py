@@ -80,6 +80,7 @@ def arrange_blocks(names: Sequence[str]) -> list[BlockCell] | None:
 def draw_cells(
     base: alt.Chart,
     rows: Sequence[Mapping[str, Any]],
+    field: str,
     colour: alt.Color,
     *,
     tooltip: list[alt.Tooltip],
@@ -91,7 +92,8 @@ def draw_cells(
     Args:
         base: An empty chart.
         rows: The layers.
-        colour: What the colour of a cell shows.
+        field: What the colour of a cell shows.
+        colour: Its encoding.
         tooltip: What a cell's tooltip shows.
         sign: An expression for the text in a cell.
         is_light: An expression for whether a cell is so light that its text has to be dark.
@@ -110,11 +112,11 @@ def draw_cells(
         orient="top", labelAngle=-35, labelLimit=130, ticks=False, domain=False, title=None
     )
     x = alt.X("role:N", sort=by_column, axis=across)
-    # Of a layer without a value, as one of zeros has no noise, the cell is empty but framed.
-    shown = f"isValid(datum[{colour.shorthand.removesuffix(':Q')!r}])"
-    cells = base.mark_rect(stroke=alt.ExprRef("paper"), strokeWidth=1).encode(
-        x, y, alt.condition(shown, colour, alt.value("transparent")), tooltip=tooltip
-    )
+    look = {"stroke": alt.ExprRef("paper"), "strokeWidth": 1}
+    # A cell without a value is grey: a layer of zeros has no noise to stand out from.
+    grey = base.mark_rect(color=alt.ExprRef("faint"), **look).encode(x, y, tooltip=tooltip)
+    known = base.transform_filter(f"isValid(datum.{field})")
+    cells = known.mark_rect(**look).encode(x, y, colour, tooltip=tooltip)
     texts = base.transform_calculate(sign=sign).transform_filter("datum.sign !== ''")
     contrast = alt.condition(is_light, alt.value("#111111"), alt.value("#ffffff"))
     signs = texts.mark_text(fontSize=11, aria=False).encode(x, y, text="sign:N", color=contrast)
@@ -125,7 +127,7 @@ def draw_cells(
         alt.X("role:N", sort=by_column, bandPosition=1), y, text="layer:N", tooltip=tooltip
     )
     frame = base.transform_filter(IS_SELECTED).mark_rect(filled=False, stroke=INK, strokeWidth=2.5)
-    return alt.LayerChart(layer=[cells, signs, listed, frame.encode(x, y)])
+    return alt.LayerChart(layer=[grey, cells, signs, listed, frame.encode(x, y)])
 
 
 def choose_step(count: int) -> int:

@@ -124,7 +124,13 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     )
     is_light = f"abs(datum.{metric}_delta) < {0.7 * most}"
     return draw_cells(
-        base, rows, colour, tooltip=_list_tooltips(metric), sign=arrows, is_light=is_light
+        base,
+        rows,
+        f"{metric}_delta",
+        colour,
+        tooltip=_list_tooltips(metric),
+        sign=arrows,
+        is_light=is_light,
     )
 
 

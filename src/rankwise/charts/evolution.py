@@ -169,7 +169,8 @@ def draw_rates(rows: Rows) -> alt.LayerChart:
     base = plain.encode(
         make_epoch_axis(),
         alt.Y("rate:Q", title=METRICS["rate"][0], scale=scale, axis=make_value_axis(scale)),
-        *_encode_layers(layers),
+        _encode_layers(layers),
+        *_encode_dashes(layers),
         alt.Detail("layer:N"),
     )
     points = False if many else alt.OverlayMarkDef(size=14, **FADED)
@@ -184,13 +185,14 @@ def draw_trajectories(rows: Rows) -> alt.LayerChart:
     """Draw the path of every layer through stable rank s and condition κ, epoch by epoch."""
     rows = list(rows)
     layers = list_layers(rows)
-    base, colour = start_chart("layers", height=320), _encode_layers(layers)[0]
+    base, colour = start_chart("layers", height=320), _encode_layers(layers)
     scale = alt.Scale(zero=True)
     axis: dict[str, Any] = {"scale": scale, "axis": make_value_axis(scale)}
     paths = base.encode(
         alt.X("stable_rank:Q", title=METRICS["stable_rank"][0], **axis),
         alt.Y("condition:Q", title=METRICS["condition"][0], **axis),
-        *_encode_layers(layers),
+        _encode_layers(layers),
+        *_encode_dashes(layers),
         alt.Detail("layer:N"),
         alt.Order("epoch:Q"),
     )
@@ -219,13 +221,17 @@ def _heat_cells(base: alt.Chart, metric: str, *, many: bool) -> alt.Chart:
     return cells.encode(tooltip=[*_name_tooltip(), *map(make_tooltip, ("epoch", metric))])
 
 
-def _encode_layers(layers: Sequence[str]) -> list[alt.Color | alt.StrokeDash]:
-    """A colour and a dash for each layer of few; of many, a colour from near to deep."""
+def _encode_layers(layers: Sequence[str]) -> alt.Color:
+    """A colour for each layer of few, which share them with dashes; of many, from near to deep."""
     if len(layers) <= NAMED:
-        return [encode_colour(layers, "layer", lines=True), encode_dash(layers, "layer")]
+        return encode_colour(layers, "layer", lines=True)
     ends = [1, len(layers)]  # they fit beside one another
     legend = alt.Legend(title="layer #", format="d", values=ends)
-    return [alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)]
+    return alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)
+
+
+def _encode_dashes(layers: Sequence[str]) -> list[alt.StrokeDash]:
+    return [encode_dash(layers, "layer")] if len(layers) <= NAMED else []
 
 
 def _name_ends(base: alt.Chart, metric: str, *, every: bool) -> alt.Chart:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import altair as alt
 
@@ -234,7 +234,7 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     inner = [row[metric] for row in rows if not row["outside"] and row[metric] is not None]
     top = 1.0 if metric in SHARES else _find_top(inner)
     # Most layers are near 0 and a few far from it: a root scale distinguishes both.
-    kind = "linear" if metric in (*SHARES, "prominence") else "sqrt"
+    kind: Literal["linear", "sqrt"] = "linear" if metric in (*SHARES, "prominence") else "sqrt"
     colour = alt.Color(
         f"{metric}:Q",
         scale=alt.Scale(type=kind, domain=[0, top], clamp=True, scheme=SEQUENTIAL, nice=True),
@@ -247,7 +247,7 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     # A finding is more urgent than a state, so its sign is the one that is shown.
     sign = f"{_match(SEVERITIES, 'finding')} || {_match(signs, 'state')}"
     tooltip = list_tooltips(metric, random=any(f"random_{metric}" in row for row in rows))
-    return draw_cells(base, rows, colour, tooltip=tooltip, sign=sign, is_light=is_light)
+    return draw_cells(base, rows, metric, colour, tooltip=tooltip, sign=sign, is_light=is_light)
 
 
 def _find_top(values: Sequence[float]) -> float:

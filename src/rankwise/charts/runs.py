@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+from statistics import fmean
 from typing import Protocol, TypedDict
 
 import altair as alt
@@ -15,6 +17,7 @@ from rankwise.charts.axes import (
     make_epoch_columns,
     make_value_axis,
 )
+from rankwise.charts.evolution import EpochLayerRow
 from rankwise.charts.style import (
     CATEGORIES,
     Rows,
@@ -65,12 +68,13 @@ class ScoreRow(TypedDict):
     value: float
 
 
-class QualityRow(TypedDict):
-    """Network quality Q after an epoch."""
+class FigureRow(TypedDict):
+    """Figures of the whole network after an epoch."""
 
     epoch: int
-    seconds: float
-    quality: float
+    stable_rank: float | None  # the mean over layers; records don't have their widths
+    total_rank: float | None
+    quality: float | None
 
 
 class TimeRow(TypedDict):
@@ -98,12 +102,23 @@ def make_score_rows(records: Iterable[_EpochRecord]) -> list[ScoreRow]:
     ]
 
 
-def make_quality_rows(records: Iterable[_EpochRecord]) -> list[QualityRow]:
-    """Return a row for Q after every epoch that has one."""
+def make_figure_rows(
+    records: Iterable[_EpochRecord], layers: Iterable[EpochLayerRow] = ()
+) -> list[FigureRow]:
+    """Return a row of figures for every epoch, from its record and those of its layers."""
+    values: dict[tuple[int, str], list[float]] = {}
+    for row in layers:
+        for name, value in (("s", row["stable_rank"]), ("n", row["rank"])):
+            if value is not None:
+                values.setdefault((row["epoch"], name), []).append(value)
     return [
-        {"epoch": record.epoch, "seconds": record.seconds.trained, "quality": record.quality}
+        {
+            "epoch": record.epoch,
+            "stable_rank": fmean(found) if (found := values.get((record.epoch, "s"))) else None,
+            "total_rank": fsum(found) if (found := values.get((record.epoch, "n"))) else None,
+            "quality": record.quality,
+        }
         for record in records
-        if record.quality is not None
     ]
 
 

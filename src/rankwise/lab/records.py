@@ -299,10 +299,10 @@ class Run:
         return evolution.draw_trajectories(evolution.make_layer_rows(self.layers()))
 
     def plot_quality(self) -> alt.Chart:
-        """Plot network quality Q over epochs."""
+        """Plot Q, the paper's figure of a network, over epochs; it does not rank networks."""
         from rankwise.charts import runs  # noqa: PLC0415
 
-        return runs.draw_quality(runs.make_quality_rows(self.epochs))
+        return runs.draw_quality(runs.make_figure_rows(self.epochs))
 
     def plot_time(self) -> alt.Chart:
         """Plot where every epoch's seconds went: data, steps, probes, evaluation, saving."""

@@ -176,7 +176,9 @@ def _summarize(probe: Probe) -> Iterator[str]:
 
 
 def _draw_layers(rows: list[LayerRow], probe: Probe) -> Section:
-    charted = [metric for metric in CHARTED if any(row[metric] is not None for row in rows)]
+    # Probes that an earlier version saved have no prominence.
+    has_prominence = any(row["prominence"] is not None for row in rows)
+    charted = [metric for metric in CHARTED if metric != "prominence" or has_prominence]
     panels = _draw_metrics(rows, charted)
     text = Text((f"{NUMBERED} {describe_marks(rows)}",))
     title = f"Layers {describe_order(probe)}"
@@ -277,8 +279,11 @@ def _list_skipped(probe: Probe) -> Iterator[Section]:
 
 
 def _list_notes(probe: Probe) -> Iterator[Section]:
-    noted = [layer for layer in probe.probed if layer.reason][:MOST_SKIPPED]
     lines = [sanitize(note) for note in probe.notes]
-    lines += [f"{sanitize(layer.name)}: {sanitize(layer.reason)}." for layer in noted]
+    groups: dict[str, list[LayerMetrics]] = {}
+    for layer in probe.probed:
+        if layer.reason:
+            groups.setdefault(layer.reason, []).append(layer)
+    lines += [f"{list_names(group)}: {sanitize(reason)}." for reason, group in groups.items()]
     if lines:
         yield Section("Notes", (Text(tuple(lines)),))

@@ -66,15 +66,15 @@ def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
         return make_overview_page((before, after), labels, str(error))
     first, second = map(sanitize, labels)
     compared = [change for change in diff.changes if change.is_comparable]
-    sides = tuple(make_rows(getattr(c, side) for c in compared) for side in ("before", "after"))
+    old, new = make_rows(c.before for c in compared), make_rows(c.after for c in compared)
     return Page(
         title=f"{first} → {second}",
         summary=tuple(_summarize(diff)),
         facts=tuple(_list_facts(diff, before, after)),
         sections=(
-            *_draw_changes(*sides, describe_order(after)),
+            *_draw_changes(old, new, describe_order(after)),
             *_make_tables(diff, (first, second), describe_order(after)),
-            *describe_paper_changes(before, after, *sides),
+            *_describe_paper(before, after, old, new),
         ),
         layers=tuple(sanitize(change.name) for change in compared),
         source=f"{first}, {second}",
@@ -124,10 +124,9 @@ def make_overview_page(probes: Sequence[Probe], labels: Sequence[str], reason: s
     )
 
 
-def describe_paper_changes(
+def _describe_paper(
     before: Probe, after: Probe, old: list[LayerRow], new: list[LayerRow]
 ) -> Iterator[Section]:
-    """Yield the section of the paper's figures before and after."""
     if not new:
         return
     first, second = (format_metric(probe.figures.quality) for probe in (before, after))

@@ -20,17 +20,19 @@ from rankwise.charts.evolution import (
     make_layer_rows,
 )
 from rankwise.charts.runs import (
+    FigureRow,
     choose_score_scale,
+    draw_figure,
     draw_progress,
-    draw_quality,
     draw_time,
-    make_quality_rows,
+    make_figure_rows,
     make_score_rows,
     make_time_rows,
 )
 from rankwise.lab.records import EpochRecord, Run
 from rankwise.lab.scores import find_main_score
 from rankwise.reports.html import render_table_rows
+from rankwise.reports.network import PAPER
 from rankwise.reports.page import (
     Cell,
     ChartPanel,
@@ -43,7 +45,7 @@ from rankwise.reports.page import (
     format_number_cell,
     make_columns,
 )
-from rankwise.reports.run_summary import list_run_facts, summarize_run
+from rankwise.reports.run_summary import describe_rank_one, list_run_facts, summarize_run
 
 MOST = 40_000  # rows of layers that are drawn
 LAYERS = "layers"  # the table's name, by which an open page updates it
@@ -68,30 +70,42 @@ SCORES = {
     ),
 }
 CRITIC_LOSS = "The critic's loss: how well it separates real images from generated ones."
-HEAT_MAPS = {
-    "quality": (
-        "Quality q",
-        "Brighter is better: much structure, evenly spread. Rows that stay dark never leave noise; "
-        "a row at the very top of the scale may have rank 1, which is not a well-learned layer.",
+# Figures of the network that are drawn: title, and how to read it.
+FIGURES = {
+    "stable_rank": (
+        "Mean stable rank of layers",
+        "It goes up with training time, also while a network overfits.",
     ),
+    "total_rank": (
+        "Total rank",
+        "Directions above the noise, over all layers. It goes up with training time as well.",
+    ),
+}
+HEAT_MAPS = {
     "stable_rank": (
         "Stable rank s",
-        "Brighter: more directions carry structure. Learning shows as a row that brightens.",
-    ),
-    "condition": (
-        "Condition κ",
-        "Darker is better: the directions are of similar strength. 1 where a layer is noise.",
+        "Brighter: the directions above the noise are more, or more alike in strength.",
     ),
     "rate": (
         "Learning rate",
-        "Brighter is faster. Under RMSGD a row is bright while its layer gains stable rank.",
+        "Brighter: higher. RMSGD raises the rate of a layer while its stable rank goes up.",
+    ),
+    "condition": (
+        "Condition κ",
+        "Brighter: the directions above the noise are less alike in strength; 1 where there are "
+        "none.",
+    ),
+    "quality": (
+        "Quality q",
+        "q = arctan(s/κ). A row at the very top of the scale may have rank 1.",
     ),
 }
 HINTS = {
+    "#": "the number of the layer in all charts",
     "rank": "directions above the noise; the mean over the layer's unfoldings",
-    "s": "stable rank, 0 … 1: how much of the layer carries structure",
-    "κ": "condition, 0 … 1: lower is better, 1 for a layer of noise",
-    "q": "quality, arctan(s/κ): higher is better, π/2 at most",
+    "s": "stable rank, 0 … 1: how many directions are above the noise, and how alike in strength",
+    "κ": "condition, 0 … 1: how unlike in strength they are; 1 where there are none",
+    "q": "quality, arctan(s/κ): π/2 at most, by definition for a layer of rank 1",
     "rate": "learning rate after the last epoch",
     "highest rate": "the highest of all epochs",
 }
@@ -100,13 +114,15 @@ HINTS = {
 def make_run_page(run: Run, *, back: Link | None = None, updates: str = "") -> Page:
     """Return a run as a page."""
     rows = _make_rows(run)
-    sections = [*_draw_learning(run), *_draw_layers(rows), _list_options(run)]
+    figures = make_figure_rows(run.epochs, rows)
+    sections = [*_draw_learning(run, figures), *_draw_layers(rows)]
     if rows:
-        sections.insert(-1, Section("Layers after the last epoch", (_make_table(rows),)))
+        sections.append(Section("Layers after the last epoch", (_make_table(rows),)))
+    sections += [*_describe_paper(rows, figures), _list_options(run)]
     return Page(
         title=sanitize(run.folder.name),
         summary=summarize_run(run, rows),
-        facts=tuple(list_run_facts(run)),
+        facts=tuple(list_run_facts(run, rows)),
         sections=tuple(sections),
         layers=tuple(dict.fromkeys(row["layer"] for row in rows)),
         source=sanitize(str(run.folder)),
@@ -130,11 +146,11 @@ def make_run_update(run: Run, after: int) -> Update:
         "datasets": {
             "layers": [row for row in _thin(rows) if row["epoch"] > after],
             "epochs": make_score_rows(new),
-            "quality": make_quality_rows(new),
+            "figures": make_figure_rows(new, rows),
             "time": make_time_rows(new),
         },
         "tables": {LAYERS: render_table_rows(_make_table(rows))},
-        "facts": [astuple(fact) for fact in list_run_facts(run)],
+        "facts": [astuple(fact) for fact in list_run_facts(run, rows)],
         "summary": summarize_run(run, rows),
     }
 
@@ -154,7 +170,7 @@ def _describe_layout(
         [(score, _get_kind(choose_score_scale(scores, score))) for score in _list_scores(epochs)],
         _list_heat_maps(rows),
         [_get_kind(choose_scale(thinned, metric)) for metric in HEAT_MAPS],
-        bool(make_quality_rows(epochs)),
+        _list_figures(make_figure_rows(epochs, rows)),
         list(dict.fromkeys(row["layer"] for row in rows)),
         _compute_step(rows),
     )
@@ -174,6 +190,11 @@ def _list_heat_maps(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [metric for metric in HEAT_MAPS if any(row[metric] is not None for row in rows)]
 
 
+def _list_figures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    drawn = (*FIGURES, "quality")
+    return [name for name in drawn if any(row[name] is not None for row in rows)]
+
+
 def _thin(rows: Sequence[EpochLayerRow]) -> list[EpochLayerRow]:
     """As many rows as a browser draws in some seconds: every so many epochs, and the last."""
     epochs = sorted({row["epoch"] for row in rows})
@@ -185,10 +206,10 @@ def _compute_step(rows: Sequence[EpochLayerRow]) -> int:
     return max(1, math.ceil(len(rows) / MOST))
 
 
-def _draw_learning(run: Run) -> Iterator[Section]:
+def _draw_learning(run: Run, figures: list[FigureRow]) -> Iterator[Section]:
     if not run.epochs:
         return
-    rows, qualities = make_score_rows(run.epochs), make_quality_rows(run.epochs)
+    rows = make_score_rows(run.epochs)
     has_critic = find_main_score(run.epochs) == "frechet"
     panels = [
         ChartPanel(
@@ -198,9 +219,11 @@ def _draw_learning(run: Run) -> Iterator[Section]:
         )
         for score in _list_scores(run.epochs)
     ]
-    if qualities:
-        caption = "The root mean square of all layers' q. It rises while the network learns."
-        panels.append(ChartPanel("Network quality Q", draw_quality(qualities), caption))
+    panels += [
+        ChartPanel(FIGURES[name][0], _draw_figure(figures, name), FIGURES[name][1])
+        for name in _list_figures(figures)
+        if name in FIGURES
+    ]
     time = ChartPanel(
         "Where the time went",
         draw_time(make_time_rows(run.epochs)),
@@ -213,31 +236,46 @@ def _draw_layers(all_rows: list[EpochLayerRow]) -> Iterator[Section]:
     if not all_rows:
         return
     rows = _thin(all_rows)
-    maps = (
-        ChartPanel(HEAT_MAPS[metric][0], draw_heat_map(rows, metric), HEAT_MAPS[metric][1])
-        for metric in _list_heat_maps(all_rows)
-    )
-    lines = ["A row is a layer, from the input down; a column is an epoch. Grey: no value."]
+    maps = _draw_heat_maps(all_rows, rows, ("stable_rank", "rate"))
+    lines = ["A row is a layer, a column an epoch. Grey: no value."]
     if len(rows) < len(all_rows):
         lines.append("With so many layers and epochs only some epochs are drawn.")
     yield Section("Layers over time", (Text(tuple(lines)), *maps))
-    rates = ChartPanel(
-        "Learning rate of every layer",
-        draw_rates(rows),
-        "A line is a layer; the deeper, the stronger its colour. Layers that learn rise above the "
-        "others; where all fall together, no layer gains stable rank any more.",
-        wide=True,
-    )
-    paths = ChartPanel(
-        "From noise to structure: s and κ",
-        draw_trajectories(rows),
-        "A path is a layer, from its ring (first epoch) to its dot (last). Noise is at the upper "
-        "left (s = 0, κ = 1); learning leads to the right, and down where directions are of "
-        "similar strength.",
-        wide=True,
-    )
-    has_metrics = any(row["stable_rank"] is not None for row in all_rows)
-    yield Section("Rates and paths", (rates, paths) if has_metrics else (rates,))
+    caption = "A line is a layer. RMSGD raises the rate of a layer while its stable rank goes up."
+    rates = ChartPanel("Learning rate of every layer", draw_rates(rows), caption, wide=True)
+    yield Section("Rates", (rates,))
+
+
+def _describe_paper(all_rows: list[EpochLayerRow], figures: list[FigureRow]) -> Iterator[Section]:
+    rows, panels = _thin(all_rows), []
+    if "quality" in _list_figures(figures):
+        panels.append(ChartPanel("Q", _draw_figure(figures, "quality"), wide=True))
+    panels += _draw_heat_maps(all_rows, rows, ("condition", "quality"))
+    if any(row["stable_rank"] is not None for row in all_rows):
+        caption = (
+            "A path is a layer, from its ring (first epoch) to its dot (last). A layer in which no "
+            "direction stands out is at the upper left (s = 0, κ = 1)."
+        )
+        panels.append(ChartPanel("Paths of s and κ", draw_trajectories(rows), caption, wide=True))
+    if panels:
+        last = [row for row in all_rows if row["epoch"] == all_rows[-1]["epoch"]]
+        lines = (PAPER, *filter(None, [describe_rank_one(last)]))
+        yield Section("The paper's figures", (Text(lines), *panels))
+
+
+def _draw_heat_maps(
+    all_rows: list[EpochLayerRow], rows: list[EpochLayerRow], metrics: Sequence[str]
+) -> list[ChartPanel]:
+    return [
+        ChartPanel(HEAT_MAPS[metric][0], draw_heat_map(rows, metric), HEAT_MAPS[metric][1])
+        for metric in _list_heat_maps(all_rows)
+        if metric in metrics
+    ]
+
+
+def _draw_figure(rows: list[FigureRow], name: str) -> alt.Chart:
+    title = FIGURES[name][0].lower() if name in FIGURES else "Q"
+    return draw_figure(rows, name, title=title)
 
 
 def _make_table(rows: Sequence[EpochLayerRow]) -> Table:
@@ -247,10 +285,11 @@ def _make_table(rows: Sequence[EpochLayerRow]) -> Table:
             highest[row["layer"]] = max(row["rate"], highest.get(row["layer"], 0.0))
     last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
     return Table(
-        make_columns(("layer", "rank", "s", "κ", "q", "rate", "highest rate")),
+        make_columns(("#", "layer", "s", "rank", "rate", "highest rate", "κ", "q"), name_column=1),
         tuple(_make_cells(row, highest.get(row["layer"])) for row in last),
-        "Layers in network order",
+        "The layers, as the run recorded them; click a name to select the layer.",
         has_filter=True,
+        name_column=1,
         hints=HINTS,
         name=LAYERS,
     )
@@ -258,13 +297,14 @@ def _make_table(rows: Sequence[EpochLayerRow]) -> Table:
 
 def _make_cells(row: EpochLayerRow, highest: float | None) -> tuple[Cell, ...]:
     return (
+        Cell(str(row["depth"]), "dim", float(row["depth"])),
         Cell(row["layer"], layer=row["layer"]),
-        format_number_cell(row["rank"], "g"),
         format_number_cell(row["stable_rank"], ".3f", most=1.0),
-        format_number_cell(row["condition"], ".3f", most=1.0),
-        format_number_cell(row["quality"], ".3f", most=math.pi / 2),
+        format_number_cell(row["rank"], "g"),
         format_number_cell(row["rate"], ".3g"),
         format_number_cell(highest, ".3g"),
+        format_number_cell(row["condition"], ".3f"),
+        format_number_cell(row["quality"], ".3f"),
     )
 
 

@@ -1,4 +1,4 @@
-"""A run in sentences and tiles: how it ended or how far it is, and what its layers learned."""
+"""A run in sentences and tiles: how it ended or how far it is, and how its layers changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.charts.axes import choose_time_unit, get_score_name
 from rankwise.charts.evolution import EpochLayerRow
-from rankwise.charts.runs import ScoreRow, make_quality_rows, make_score_rows
+from rankwise.charts.runs import ScoreRow, make_figure_rows, make_score_rows
 from rankwise.lab.records import Run
 from rankwise.lab.scores import find_main_score, format_score, is_falling
 from rankwise.reports.page import Fact, capitalize
@@ -28,15 +28,15 @@ def summarize_run(run: Run, rows: Sequence[EpochLayerRow]) -> tuple[str, ...]:
     paragraphs = (
         (_describe_options(run), _describe_state(run)),
         (_describe_score(run),),
-        (_describe_quality(run), _describe_gains(first, last)),
-        (_warn_of_broken(last), _describe_noise(last), _warn_of_rank_one(last)),
+        (_describe_gains(first, last),),
+        (_warn_of_broken(last), _describe_flat(last)),
         (_describe_rates(last), _warn_of_high_rates(run, last)),
     )
     return tuple(text for part in paragraphs if (text := " ".join(filter(None, part))))
 
 
-def list_run_facts(run: Run) -> Iterator[Fact]:
-    """Yield tiles: test score, Q, epochs, time per epoch and the probe's share of it."""
+def list_run_facts(run: Run, rows: Sequence[EpochLayerRow]) -> Iterator[Fact]:
+    """Yield tiles: test score, figures of the layers, epochs, time, and the probe's share of it."""
     name = find_main_score(run.epochs)
     scores = _list_scores(run, name)
     best = _find_best(scores, name)
@@ -44,12 +44,7 @@ def list_run_facts(run: Run) -> Iterator[Fact]:
         remark = f"best {format_score([best['value']], name)} in epoch {best['epoch']}"
         value = format_score([scores[-1]["value"]], name)
         yield Fact(capitalize(get_score_name(name)), value, remark if len(scores) > 1 else "")
-    qualities = make_quality_rows(run.epochs)
-    if qualities:
-        first = qualities[0]
-        remark = f"{first['quality']:.3f} after epoch {first['epoch']}"
-        value = f"{qualities[-1]['quality']:.3f}"
-        yield Fact("Network quality Q", value, remark if len(qualities) > 1 else "")
+    yield from _list_figures(run, rows)
     yield Fact("Epochs", _format_epochs(run), run.status)
     total = sum(record.seconds.total for record in run.epochs)
     if total:
@@ -57,6 +52,22 @@ def list_run_facts(run: Run) -> Iterator[Fact]:
         per_epoch = format_time(total / len(run.epochs))
         yield Fact("Time per epoch", per_epoch, f"{format_time(total)} in all")
         yield Fact("Share of the probe", format_percent(probe / total), "of that time")
+
+
+def _list_figures(run: Run, rows: Sequence[EpochLayerRow]) -> Iterator[Fact]:
+    """Tiles of the layers' figures, with their value after the first epoch that has one."""
+    figures = make_figure_rows(run.epochs, rows)
+    stable_ranks = [(row["epoch"], row["stable_rank"]) for row in figures]
+    totals = [(row["epoch"], row["total_rank"]) for row in figures]
+    for label, values, form in (
+        ("Mean stable rank", stable_ranks, ".3f"),
+        ("Total rank", totals, ",g"),
+    ):
+        known = [(epoch, value) for epoch, value in values if value is not None]
+        if known:
+            epoch, first = known[0]
+            remark = f"{first:{form}} after epoch {epoch}" if len(known) > 1 else ""
+            yield Fact(label, f"{known[-1][1]:{form}}", remark)
 
 
 def format_time(seconds: float) -> str:
@@ -128,22 +139,6 @@ def _describe_score(run: Run) -> str:
     return f"{text}; the best was {format_score([best['value']], name)} in epoch {best['epoch']}."
 
 
-def _describe_quality(run: Run) -> str:
-    rows = make_quality_rows(run.epochs)
-    if not rows:
-        return ""
-    first, last = rows[0], rows[-1]
-    if len(rows) == 1:
-        return f"Network quality Q is {last['quality']:.3f} after epoch {last['epoch']}."
-    if abs(last["quality"] - first["quality"]) < VISIBLE:
-        return f"Network quality Q stayed at {last['quality']:.3f}."
-    verb = "rose" if last["quality"] > first["quality"] else "fell"
-    return (
-        f"Network quality Q {verb} from {first['quality']:.3f} (epoch {first['epoch']}) "
-        f"to {last['quality']:.3f} (epoch {last['epoch']})."
-    )
-
-
 def _describe_gains(first: Sequence[EpochLayerRow], last: Sequence[EpochLayerRow]) -> str:
     before = {row["layer"]: row["stable_rank"] for row in first}
     gains = [
@@ -165,24 +160,21 @@ def _warn_of_broken(last: Sequence[EpochLayerRow]) -> str:
     return f"Warning: {_name_layers(broken, 'has', 'have')} NaN or Inf." if broken else ""
 
 
-def _describe_noise(last: Sequence[EpochLayerRow]) -> str:
+def _describe_flat(last: Sequence[EpochLayerRow]) -> str:
     known = [row for row in last if row["rank"] is not None]
-    noise = [row["layer"] for row in known if row["rank"] == 0]
-    if not known:
+    flat = [row["layer"] for row in known if row["rank"] == 0]
+    if not flat:
         return ""
-    if len(noise) == len(known):
-        return "No layer has structure above the noise."
-    if not noise:
-        return "Every layer has structure above the noise."
-    return f"{_name_layers(noise, 'still looks', 'still look')} like noise."
+    count = format_count(len(known), "layer")
+    return f"No direction stands out from noise in {len(flat)} of {count} ({_list_names(flat)})."
 
 
-def _warn_of_rank_one(last: Sequence[EpochLayerRow]) -> str:
+def describe_rank_one(last: Sequence[EpochLayerRow]) -> str:
+    """Return which layers have rank 1, which puts their q at its maximum; "" where none has."""
     layers = [row["layer"] for row in last if (row["quality"] or 0.0) >= HIGHEST_QUALITY]
     if not layers:
         return ""
-    why = "which puts q at its maximum by definition, not by learning, and inflates Q"
-    return f"{_name_layers(layers, 'has', 'have')} rank 1, {why}."
+    return f"After the last epoch {_name_layers(layers, 'has', 'have')} rank 1."
 
 
 def _describe_rates(last: Sequence[EpochLayerRow]) -> str:
@@ -212,6 +204,10 @@ def _warn_of_high_rates(run: Run, last: Sequence[EpochLayerRow]) -> str:
 
 def _name_layers(layers: Sequence[str], one: str, many: str) -> str:
     """How many layers, which, and the verb that goes with them: as in "2 layers (a, b) have"."""
+    count = format_count(len(layers), "layer")
+    return f"{count} ({_list_names(layers)}) {one if len(layers) == 1 else many}"
+
+
+def _list_names(layers: Sequence[str]) -> str:
     hidden = len(layers) - NAMED
-    names = ", ".join(layers[:NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
-    return f"{format_count(len(layers), 'layer')} ({names}) {one if len(layers) == 1 else many}"
+    return ", ".join(layers[:NAMED]) + (f" and {hidden} more" if hidden > 0 else "")

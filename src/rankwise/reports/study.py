@@ -30,7 +30,6 @@ from rankwise.study.summary import describe_results
 from rankwise.study.table import Entry, StudyTable, Task, Trials, build_table, is_close
 
 _MOST_TASKS = 4
-_MOST_CORRELATIONS = 3
 _FEW = 5  # trials
 _LEGEND = (
     "★ and green: the best mean of a column. ≈ and orange: within one standard deviation of it, "
@@ -57,19 +56,16 @@ def make_study_page(
     """
     table = _sanitize(build_table(runs) if study is None else study.table)
     below = (_LEGEND,) if study is None else (study.about, _LEGEND, *describe_results(study))
-    sections, correlations = [_make_scores(table, notes, [text for text in below if text])], []
+    sections = [_make_scores(table, notes, [text for text in below if text])]
     places = dict.fromkeys((task.network, task.data) for task in table.tasks)
     for number, (network, data) in enumerate(places):
         charts = draw_study_charts(_list_settings(table, network, data), number)
-        correlations += [f"{network} {data}: {charts.correlation}"] if charts.correlation else []
         sections.append(Section(f"{network} on {data}", charts.items))
-    summary = _summarize(table)
-    summary[-1:-1] = correlations[:_MOST_CORRELATIONS]
     if runs:
         sections.append(Section("Runs", (_make_runs_table(table), *_describe_origin(runs))))
     return Page(
         title=title,
-        summary=tuple(summary),
+        summary=tuple(_summarize(table)),
         facts=_list_facts(table) if runs else (),
         sections=tuple(section for section in sections if section.items),
     )
@@ -203,7 +199,7 @@ def _list_lost(settings: Sequence[Trials]) -> list[str]:
 def _make_runs_table(table: StudyTable) -> Table:
     task_title = ["task"] if len(table.tasks) > 1 else []
     titles = ("setting", *task_title, "seed", "status", "epochs")
-    titles += ("test score", "best epoch", "Q", "s/epoch")
+    titles += ("test score", "best epoch", "s/epoch", "Q")
     rows = tuple(
         (Cell(setting), *(Cell(task.label) for _ in task_title), *_make_run_cells(run, entry))
         for task in table.tasks
@@ -221,6 +217,7 @@ def _make_runs_table(table: StudyTable) -> Table:
             "best epoch": "The best test score of any epoch. It is selected on the test set, so it "
             "is optimistic.",
             "s/epoch": "Seconds of training per epoch, without tests and saving.",
+            "Q": "The paper's figure of a network; it does not rank networks.",
         },
     )
 
@@ -280,8 +277,8 @@ def _make_run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
         format_number_cell(len(run.epochs), "d"),
         format_score_cell(scores[-1] if scores else None, score),
         format_score_cell(best, score),
-        format_number_cell(run.quality, ".3f"),
         format_number_cell(run.trained / len(run.epochs) if run.trained else None, ".3g"),
+        format_number_cell(run.quality, ".3f"),
     )
 
 

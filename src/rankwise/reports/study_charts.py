@@ -45,6 +45,7 @@ _MAP = (
     "The mean over trials in each cell; the brighter, the better. A best cell at the edge means "
     "that the search should continue beyond it; an empty cell has no finished trial."
 )
+_NO_RANKING = "A correlation here says nothing about other networks: don't choose a model by Q."
 _TIMES = (
     "Mean over epochs and runs; thin line: one standard deviation over runs to each side. Settings "
     "that differ in their rates only share a bar. A probe for the record only is not part of the "
@@ -54,11 +55,10 @@ _TIMES = (
 
 @dataclass
 class StudyCharts:
-    """The charts of a section, why others are left out, and what the summary says about Q."""
+    """The charts of a section, and why others are left out."""
 
     panels: list[ChartPanel] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    correlation: str = ""
 
     @property
     def items(self) -> tuple[Text | ChartPanel, ...]:
@@ -81,10 +81,10 @@ def draw_study_charts(settings: Sequence[Trials], number: int) -> StudyCharts:
     charts = StudyCharts()
     if settings:
         _draw_curves(charts, settings, number)
-        _draw_qualities(charts, settings, number)
         _draw_sweeps(charts, settings, number)
         _draw_maps(charts, settings, number)
         _draw_times(charts, settings, number)
+        _draw_qualities(charts, settings, number)
     return charts
 
 
@@ -125,11 +125,11 @@ def _draw_qualities(charts: StudyCharts, settings: Sequence[Trials], number: int
     what = get_score_name(score)
     optimizers = list(dict.fromkeys(row["optimizer"] for row in rows))
     correlations = _correlate(rows, "score")
-    charts.correlation = _summarize_correlation(correlations[1], what)
     lower = " Lower is better here." if settings[0].lower_is_better else ""
     chart = draw_by_quality(rows, optimizers, score=score, dataset=dataset)
     text = _describe_correlations(correlations, what)
-    charts.add(f"Q and {what}", chart, f"A point per run, after its last epoch. {text}{lower}")
+    caption = f"A point per run, after its last epoch. {text}{lower} {_NO_RANKING}"
+    charts.add(f"The paper's Q and {what}", chart, caption)
     if sum(row["gap"] is not None for row in rows) < _FEWEST:
         charts.missing.append(f"Generalisation gap: fewer than 3 runs have a training {score}.")
         return
@@ -139,7 +139,7 @@ def _draw_qualities(charts: StudyCharts, settings: Sequence[Trials], number: int
         f"runs, on augmented data. {text}"
     )
     chart = draw_by_quality(rows, optimizers, "gap", score=score, dataset=dataset)
-    charts.add("Q and generalisation gap", chart, caption)
+    charts.add("The paper's Q and generalisation gap", chart, caption)
 
 
 def _correlate(rows: Sequence[Mapping[str, Any]], field: str) -> tuple[Correlation, ...]:
@@ -198,14 +198,6 @@ def _draw_times(charts: StudyCharts, settings: Sequence[Trials], number: int) ->
     kept = [row for row in rows if row["setting"] in shown]
     chart = draw_epoch_times(kept, shown, dataset=f"times-{number}")
     charts.add("Time per epoch", chart, f"{_TIMES}{more}")
-
-
-def _summarize_correlation(ranks: Correlation, what: str) -> str:
-    """How Q ranks, in a sentence; "" where there is nothing to say."""
-    if ranks.value is None:
-        return ""
-    coefficient, sample = _format_coefficient(ranks), _format_sample(ranks)
-    return f"Q and {what}: {coefficient} over {sample}. {_interpret(ranks, what)}"
 
 
 def _describe_correlations(correlations: Sequence[Correlation], what: str) -> str:

@@ -19,7 +19,6 @@ from rankwise.reports.page import (
     Section,
     Table,
     capitalize,
-    format_number_cell,
     format_score_cell,
     make_columns,
 )
@@ -28,15 +27,15 @@ MOST_RUNS = 12  # more lines can't be distinguished
 TABLE = "compared"
 DATASET = "compared epochs"  # the name of the rows, to which new ones are added
 _SHOWN = ("optimizer", "epochs", "budget")  # where runs differ by these, other columns show it
-_TITLES = ("", "run", "epoch", "test score", "best epoch", "Q", "rates", "differs by")
+_TITLES = ("", "run", "differs by", "epoch", "test score", "best epoch", "rates")
 _CHARTS = {  # by the rows' field: title, format, caption
     "accuracy": ("Test accuracy", ".2%", "Higher is better."),
     "perplexity": ("Test perplexity", ".4~g", "Lower is better."),
     "frechet": ("Fréchet distance", ".4~g", "Lower is better."),
     "test_loss": ("Test loss", ".4~g", "Rising while the training loss falls: over-fitting."),
     "train_loss": ("Training loss", ".4~g", "How well a run fits its training data."),
-    "quality": ("Network quality Q", ".3f", "How much structure all layers have together."),
     "highest": ("Learning rates", ".3~g", "From the lowest rate of a layer to the highest."),
+    "quality": ("The paper's Q", ".3f", "It does not say which run is better."),
 }
 _BY_TIME = "Which run gets there first by the clock; the time of tests is not counted."
 _CAUTION = (
@@ -143,7 +142,6 @@ def _make_row(label: str, name: str, record: EpochRecord) -> dict[str, Any]:
 
 
 def _make_cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tuple[Cell, ...]:
-    options = run.config.identity()
     score = find_main_score(run.epochs)
     values = [v for record in run.epochs if (v := record.test.get(score)) is not None]
     best = (min if is_falling(score) else max)(values, default=None)
@@ -152,14 +150,20 @@ def _make_cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tu
     total = run.config.epochs
     return (
         Cell(label),
-        Cell(name, link=f"/run/{quote(name, safe='')}"),
+        Cell(name, link=f"/run/{quote(name, safe='')}", wraps=True),
+        Cell(_list_differences(run, differing), wraps=True),
         Cell(f"{run.epoch} of {total}" if total else str(run.epoch), value=run.epoch),
         format_score_cell(run.test.get(score), score),
         format_score_cell(best, score),
-        format_number_cell(run.quality, ".3f"),
         Cell(rates, value=high),
-        Cell(" ".join(f"{name}={_format(options[name])}" for name in differing) or "nothing"),
     )
+
+
+def _list_differences(run: Run, differing: Iterable[str]) -> str:
+    """The options in which runs differ, without those that this run does not have."""
+    options = run.config.identity()
+    known = (name for name in differing if options[name] is not None)
+    return ", ".join(f"{name}={_format(options[name])}" for name in known) or "–"
 
 
 def _format(value: object) -> str:

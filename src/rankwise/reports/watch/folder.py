@@ -60,9 +60,12 @@ class RunSummary:
         return 0 if self.last is None else self.last.epoch
 
     @property
-    def quality(self) -> float | None:
-        """Q after the last recorded epoch, where known."""
-        return None if self.last is None else self.last.quality
+    def loss(self) -> float | None:
+        """The last recorded loss, in the test where known, else in training."""
+        if self.last is None:
+            return None
+        test = self.last.test.get("loss")
+        return self.last.train.get("loss") if test is None else test
 
     @property
     def has_ended(self) -> bool:

@@ -60,11 +60,11 @@ _STYLES: dict[str, Style] = {
     "unreadable": "bad",
 }
 # A name contains network, data and optimizer as well: what comes next to it should be news.
-_TITLES = ("run", "state", "epoch", "test score", "Q", "changed", "network", "data", "optimizer")
+_TITLES = ("run", "state", "epoch", "test score", "loss", "changed", "network", "data", "optimizer")
 _HINTS = {
     "state": "running: records still come; stopped: it did not end, and no records come",
     "test score": "of the last epoch: accuracy, perplexity (lower is better) or Fréchet distance",
-    "Q": "network quality after the last epoch",
+    "loss": "of the last epoch, in the test where known, else in training",
     "changed": "when its records last changed",
 }
 _EMPTY = (
@@ -235,7 +235,7 @@ def _make_row(run: RunSummary, now: float) -> tuple[Cell, ...]:
         state,
         Cell(_format_epochs(run.epoch, config), value=run.epoch),
         NO_VALUE if value is None else Cell(_format_score(score, value), value=value),
-        format_number_cell(run.quality, ".3f"),
+        format_number_cell(run.loss, ".3g"),
         changed,
         Cell(config.network),
         Cell(config.data),
