@@ -13,7 +13,7 @@ from rankwise.charts.evolution import (
     draw_trajectories,
     make_layer_rows,
 )
-from rankwise.charts.runs import draw_quality
+from rankwise.charts.runs import draw_figure
 from rankwise.charts.style import get_dataset
 
 HOSTILE = "'</script><img src=x onerror=alert(1)>\"]; datum"
@@ -118,7 +118,7 @@ def test_rates_that_differ_by_orders_of_magnitude_are_logarithmic(rates, expecte
 
 
 def test_an_unknown_metric_is_refused_with_those_that_are_known():
-    with pytest.raises(ArgumentError, match=r"one of quality, stable_rank, .*got 'qualty'"):
+    with pytest.raises(ArgumentError, match=r"one of prominence, quality, .*got 'qualty'"):
         draw_heat_map(rows(), "qualty")
 
 
@@ -145,10 +145,35 @@ def test_a_path_goes_from_a_ring_in_the_first_epoch_to_a_dot_in_the_last_known()
 
 
 def test_steps_are_called_what_they_are():
-    drawn = draw_quality([{"epoch": 1, "quality": 0.1}], step="checkpoint").to_dict()
+    drawn = draw_figure([{"epoch": 1, "quality": 0.1}], "quality", title="Q", step="checkpoint").to_dict()
     assert drawn["encoding"]["x"]["title"] == "checkpoint"
     cells = draw_heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
     assert cells["encoding"]["x"]["title"] == "checkpoint"
+
+
+def test_every_row_of_a_heat_map_has_its_layers_number_and_name():
+    text = picture(draw_heat_map(rows(2, layers=[f"block{n}.conv" for n in range(120)]), "rate"))
+    assert all(f">{n + 1} block{n}.conv</text>" in text for n in range(120))
+
+
+@pytest.mark.parametrize("epochs", [2, 2000])
+def test_a_cells_tooltip_has_titles_and_few_digits_however_many_cells_there_are(epochs):
+    cells = draw_heat_map(rows(epochs), "quality").to_dict()["layer"][1]
+    titles = [field["title"] for field in cells["encoding"]["tooltip"]]
+    assert titles == ["#", "layer", "epoch", "quality q"]
+    assert cells["encoding"]["tooltip"][-1]["format"] == ".3f"
+
+
+def test_few_lines_of_rates_are_named_in_the_legend():
+    assert all(f">{name}</text>" in picture(draw_rates(rows())) for name in ("input", "output"))
+
+
+def test_of_many_lines_the_highest_the_lowest_and_the_chosen_one_are_named():
+    names = [f"l{n}" for n in range(30)]
+    found = [{**row, "rate": 0.1 / row["depth"]} for row in rows(layers=names)]
+    chart = draw_rates(found)
+    assert [f">{n + 1} l{n}</text>" in chosen(chart, "") for n in (0, 15, 29)] == [True, False, True]
+    assert ">16 l15</text>" in chosen(chart, "l15")
 
 
 def test_nothing_but_zeros_is_the_dark_end_of_the_scale():

@@ -6,7 +6,13 @@ import vl_convert
 
 import rankwise
 from rankwise.charts.axes import METRICS
-from rankwise.charts.layers import LAYER_METRICS, draw_all_metrics, draw_diff, draw_layers
+from rankwise.charts.layers import (
+    LAYER_METRICS,
+    describe_marks,
+    draw_all_metrics,
+    draw_layers,
+    make_labels,
+)
 from rankwise.errors import ArgumentError
 from rankwise.probes.chart_rows import make_rows
 
@@ -19,8 +25,16 @@ def strong(rank=3):
 
 @pytest.fixture
 def found():
-    # A convolution that is rank 1 in one unfolding, one layer of noise, one that holds structure.
-    return rankwise.probe({"one": strong(1), "noise": torch.randn(30, 50), "holds": strong()})
+    weights = {"one": strong(1), "noise": torch.randn(30, 50), "holds": strong()}
+    return rankwise.probe({**weights, "small": torch.randn(4, 50)})
+
+
+@pytest.fixture
+def transformer():
+    roles = ("attn.q", "attn.k", "attn.v", "mlp.up")
+    weights = {f"h.{n}.{role}.weight": strong() for n in range(3) for role in roles}
+    weights["h.1.mlp.up.weight"] = torch.randn(30, 50)
+    return rankwise.probe({"embed.weight": strong(), **weights, "head.weight": strong()})
 
 
 def drawn(chart, chosen=""):
@@ -32,16 +46,26 @@ def drawn(chart, chosen=""):
     return vl_convert.vegalite_to_svg(specification)
 
 
-def test_rows_are_the_probed_layers_in_network_order(found):
-    rows = make_rows(found, found.at_random())
-    assert [(row["layer"], row["depth"], row["state"]) for row in rows] == [
-        ("one", 1, "rank 1 (inflated q)"),
-        ("noise", 2, "noise only"),
-        ("holds", 3, "has structure"),
+def test_rows_are_the_probed_layers_with_numbers_and_verdicts(found):
+    rows = make_rows(found, found.at_random(), {"holds": "error"})
+    assert [(row["layer"], row["depth"], row["state"], row["finding"]) for row in rows] == [
+        ("one", 1, "differs from random", ""),
+        ("noise", 2, "no direction stands out", ""),
+        ("holds", 3, "differs from random", "error"),
+        ("small", 4, "too small to tell", ""),
     ]
+    assert [row["rank_one"] for row in rows][:3] == [True, False, False]
     assert rows[2]["quality"] == found["holds"].quality
     assert rows[2]["random_quality"] == 0
     assert rows[2]["ranks"] == "3/30"
+
+
+def test_every_verdict_has_a_state():
+    layer = rankwise.probe({"w": strong()}).layers[0]
+    for verdict in (*rankwise.Verdict, None):
+        fields = {name: getattr(layer, name) for name in layer.__slots__}
+        (row,) = make_rows([rankwise.LayerMetrics(**{**fields, "verdict": verdict})])
+        assert row["state"] == ("not compared with random" if verdict is None else verdict.value)
 
 
 def test_rows_leave_out_what_was_not_probed():
@@ -51,49 +75,100 @@ def test_rows_leave_out_what_was_not_probed():
     ]
 
 
-@pytest.mark.parametrize("metric", ["quality", "rank_fraction"])
-def test_a_metric_is_drawn_with_all_states_in_the_legend(found, metric):
-    svg = drawn(draw_layers(make_rows(found, found.at_random()), metric))
-    for label in ("has structure", "rank 1 (inflated q)", "noise only", "random weights"):
-        assert label in svg
-    assert METRICS[metric][0] in html.unescape(svg)
+@pytest.mark.parametrize("metric", LAYER_METRICS)
+def test_every_layer_stands_beside_its_bar_by_number_and_name(found, metric):
+    svg = html.unescape(drawn(draw_layers(make_rows(found, found.at_random()), metric)))
+    for label in ("1 one", "2 noise", "3 holds", "4 small", "differs from random"):
+        assert f">{label}</text>" in svg
+    assert METRICS[metric][0] in svg
 
 
-def test_the_legend_names_only_what_there_is(found):
-    rows = [row for row in make_rows(found) if row["layer"] == "holds"]
-    svg = drawn(draw_layers(rows, "quality"))
-    assert "has structure" in svg
-    assert not any(label in svg for label in ("rank 1", "noise only", "random weights"))
+@pytest.mark.parametrize("metric", LAYER_METRICS)
+def test_every_layer_of_a_transformer_has_a_cell_that_names_lead_to(transformer, metric):
+    svg = html.unescape(drawn(draw_layers(make_rows(transformer), metric)))
+    for label in ("0", "1", "2", "attn.q", "attn.k", "attn.v", "mlp.up"):
+        assert f">{label}</text>" in svg
+    for outside in ("embed.weight", "head.weight", "#1", "#14"):
+        assert f">{outside}</text>" in svg
+    assert ">○</text>" in svg  # the layer in which no direction stands out
+
+
+def test_layers_with_findings_are_marked_in_bars_and_in_maps(found, transformer):
+    bars = drawn(draw_layers(make_rows(found, (), {"holds": "error"}), "stable_rank"))
+    assert bars.count(">✖</text>") == 1
+    severities = {"h.1.mlp.up.weight": "warning"}
+    rows = make_rows(transformer, (), severities)
+    cells = drawn(draw_layers(rows, "stable_rank"))
+    assert cells.count(">▲</text>") == 1
+    assert ">○</text>" not in cells  # the finding is more urgent
+    assert describe_marks(rows) == "Marks: ▲ warning, ○ no direction stands out."
+
+
+def test_a_damaged_layer_does_not_set_the_colours_of_all_others(transformer):
+    rows = make_rows(transformer)
+    rows[3] = {**rows[3], "prominence": 50.0}
+    chart = draw_layers(rows, "prominence").to_dict()
+    (cells,) = [layer for layer in chart["layer"] if "scale" in layer["encoding"].get("color", {})]
+    assert cells["encoding"]["color"]["scale"]["domain"][1] < 10
+
+
+def test_a_layer_without_a_value_is_a_grey_cell(transformer):
+    rows = make_rows(transformer)
+    rows[3] = {**rows[3], "prominence": None}
+    assert drawn(draw_layers(rows, "prominence")).count('fill="#d8dce1"') == len(rows)
+
+
+def test_ticks_that_differ_have_labels_that_differ():
+    row = make_rows(rankwise.probe({"w": strong()}))[0]
+    svg = drawn(draw_layers([{**row, "stable_rank": 0.12}], "stable_rank"))
+    ticks = [f"0.{number:02d}".rstrip("0") for number in range(2, 13, 2)]
+    assert all(svg.count(f">{tick}</text>") == 1 for tick in ticks)
 
 
 def test_the_axis_of_q_is_made_for_layers_that_rank_one_does_not_lift(found):
     chart = draw_layers(make_rows(found), "quality").to_dict()
-    (scale,) = [
-        layer["encoding"]["y"]["scale"] for layer in chart["layer"] if "y" in layer["encoding"]
+    scales = [
+        layer["encoding"]["x"]["scale"] for layer in chart["layer"] if "x" in layer["encoding"]
     ]
-    assert scale["domain"][1] == found["holds"].quality
-    assert scale["clamp"]
+    plain = [layer.quality for layer in found.probed if not layer.has_inflated_quality]
+    assert {scale["domain"][1] for scale in scales} == {max(plain)}
+    assert all(scale["clamp"] for scale in scales)
 
 
 def test_choosing_a_layer_changes_the_chart(found):
     chart = draw_layers(make_rows(found), "quality")
     assert len({drawn(chart), drawn(chart, "holds"), drawn(chart, "noise")}) == 3
-    assert drawn(chart, "holds").count('opacity="0.3"') == 2
+    assert drawn(chart, "holds").count('opacity="0.3"') == 3
 
 
-def test_all_metrics_share_their_rows_in_a_stack(found):
-    stack = draw_all_metrics(make_rows(found)).to_dict()
-    assert len(stack["vconcat"]) == len(LAYER_METRICS)
-    assert len(stack["datasets"]) == 1
-    assert not any("data" in chart for chart in stack["vconcat"])
-    assert "rank n" in drawn(draw_all_metrics(make_rows(found)))
+def test_all_metrics_share_rows_and_names_in_one_picture(found, transformer):
+    row = draw_all_metrics(make_rows(found)).to_dict()
+    assert len(row["hconcat"]) == len(LAYER_METRICS)
+    assert len(row["datasets"]) == 1
+    assert not any("data" in chart for chart in row["hconcat"])
+    assert drawn(draw_all_metrics(make_rows(found))).count(">3 holds</text>") == 1
+    maps = drawn(draw_all_metrics(make_rows(transformer)))
+    assert maps.count(">attn.k</text>") == len(LAYER_METRICS)
 
 
-@pytest.mark.parametrize("count", [0, 1, 300])
+@pytest.mark.parametrize("count", [0, 1, 300, 3000])
 def test_any_number_of_layers_is_drawn(found, count):
     row = make_rows(found, found.at_random())[2]
     rows = [{**row, "layer": f"l{depth}", "depth": depth} for depth in range(1, count + 1)]
-    assert "<svg" in drawn(draw_layers(rows, "stable_rank"))
+    chart = draw_layers(rows, "stable_rank")
+    assert chart.height <= 12_000
+    svg = drawn(chart)
+    if count <= 300:
+        assert all(f">{depth} l{depth}</text>" in svg for depth in range(1, count + 1))
+
+
+def test_labels_drop_the_ending_that_all_share_and_stay_different():
+    assert make_labels(["a.weight", "b.weight"]) == ["1 a", "2 b"]
+    assert make_labels(["a.weight", "b"]) == ["1 a.weight", "2 b"]
+    long = [f"{'encoder.' * 10}{n}.dense.weight" for n in range(3)]
+    labels = [label.partition(" ")[2] for label in make_labels(long)]
+    assert len(set(labels)) == 3
+    assert all(len(label) <= 40 for label in labels)
 
 
 def test_names_are_nothing_but_values():
@@ -107,65 +182,10 @@ def test_names_are_nothing_but_values():
 
 
 def test_an_unknown_metric_is_refused():
-    with pytest.raises(ArgumentError, match="one of quality"):
+    with pytest.raises(ArgumentError, match="one of prominence"):
         draw_layers([], "loss")
 
 
 def test_where_nothing_was_probed_there_is_a_sentence():
     with pytest.raises(rankwise.ArgumentError, match="No layer was probed"):
         rankwise.probe({"bias": torch.zeros(3)}).plot()
-
-
-@pytest.fixture
-def diff():
-    same = strong(3)
-    before = rankwise.probe({"up": strong(2), "down": strong(6), "same": same, "bad": strong(2)})
-    after = {
-        "up": strong(6),
-        "down": strong(2),
-        "same": same,
-        "bad": torch.full((30, 50), torch.nan),
-    }
-    return before.diff(rankwise.probe(after))
-
-
-def test_rows_are_the_layers_probed_on_both_sides(diff):
-    rows = diff.plot().data.values
-    assert [(row["layer"], row["depth"], row["stable_rank_change"]) for row in rows] == [
-        ("up", 1, "better"),
-        ("down", 2, "worse"),
-        ("same", 3, "same"),
-    ]
-    assert rows[0]["quality_before"] == diff.changes[0].before.quality
-    assert rows[0]["quality_after"] == diff.changes[0].after.quality
-
-
-def test_lower_is_better_for_condition_and_noise(diff):
-    for change, row in zip(diff.changes, diff.plot().data.values, strict=False):
-        assert (row["condition_change"] == "better") == (change.condition < 0)
-        assert (row["condition_change"] == "worse") == (change.condition > 0)
-
-
-@pytest.mark.parametrize(("metric", "better"), [("stable_rank", "up"), ("condition", "down")])
-def test_better_and_worse_are_told_by_colour_and_by_shape(diff, metric, better):
-    chart = diff.plot(metric).to_dict()
-    encoding = chart["layer"][-1]["encoding"]
-    looks = [encoding[channel]["scale"] for channel in ("color", "shape")]
-    assert all(scale["domain"] == ["better", "worse", "same"] for scale in looks)
-    assert len(set(looks[0]["range"])) == len(set(looks[1]["range"])) == 3
-    assert looks[1]["range"][0] == f"triangle-{better}"
-
-
-def test_a_diff_draws_itself(diff):
-    svg = vl_convert.vegalite_to_svg(diff.plot().to_dict())
-    assert "stable rank s" in svg
-    assert svg.count('aria-roledescription="point"') == 3
-
-
-def test_nothing_in_common_is_drawn_as_nothing():
-    assert "<svg" in vl_convert.vegalite_to_svg(draw_diff([], [], "quality").to_dict())
-
-
-def test_an_unknown_metric_of_a_diff_is_refused(diff):
-    with pytest.raises(ArgumentError, match="one of quality"):
-        diff.plot("loss")

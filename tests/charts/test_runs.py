@@ -1,4 +1,4 @@
-"""Charts of losses, scores, Q and seconds, and the rows they are made of."""
+"""Charts of losses, scores, figures and seconds, and the rows they are made of."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from rankwise.charts.runs import (
     draw_progress,
     draw_quality,
     draw_time,
-    make_quality_rows,
+    make_figure_rows,
     make_score_rows,
     make_time_rows,
 )
@@ -109,9 +109,16 @@ def test_losses_and_scores_are_a_row_each_and_gaps_are_left_out():
     assert all((row["epoch"], row["seconds"]) == (2, 2.4) for row in rows)
 
 
-def test_an_epoch_without_quality_has_no_row():
-    rows = make_quality_rows([record(1), record(2, quality=None), record(3)])
-    assert [row["epoch"] for row in rows] == [1, 3]
+def test_figures_are_those_of_the_layers_with_values():
+    layers = [
+        {"epoch": 1, "stable_rank": 0.1, "rank": 2.0},
+        {"epoch": 1, "stable_rank": 0.3, "rank": 1.5},
+        {"epoch": 2, "stable_rank": None, "rank": None},
+    ]
+    assert make_figure_rows([record(1), record(2, quality=None)], layers) == [
+        {"epoch": 1, "stable_rank": 0.2, "total_rank": 3.5, "quality": 0.1},
+        {"epoch": 2, "stable_rank": None, "total_rank": None, "quality": None},
+    ]
 
 
 def test_the_training_time_so_far_is_no_part_of_an_epoch():
@@ -125,7 +132,7 @@ def test_the_training_time_so_far_is_no_part_of_an_epoch():
     ]
 
 
-@pytest.mark.parametrize("make", [make_score_rows, make_quality_rows, make_time_rows])
+@pytest.mark.parametrize("make", [make_score_rows, make_figure_rows, make_time_rows])
 def test_rows_of_new_epochs_are_the_last_rows_of_all(make):
     records = [record(epoch) for epoch in (1, 2, 3)]
     fresh = make(records[2:])

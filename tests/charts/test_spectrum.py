@@ -109,5 +109,13 @@ def test_without_spectra_there_are_no_rows_and_still_a_chart():
 
 def test_a_chart_names_the_layer_it_shows(found):
     chart = draw_spectrum(spectrum_rows(found))
-    assert ">fc</text>" in drawn(chart, "fc")
-    assert ">conv</text>" in drawn(chart)
+    assert ">1  fc</text>" in drawn(chart, "fc")
+    assert ">2  conv</text>" in drawn(chart)
+    assert ">fc</text>" in drawn(found.plot_spectrum("fc"))
+
+
+def test_no_text_is_drawn_over_the_values(found):
+    chart = draw_spectrum(spectrum_rows(found)).to_dict()
+    texts = [mark for mark in chart["layer"] if mark["mark"]["type"] == "text"]
+    places = [mark["encoding"]["y"]["value"] for mark in texts if "text" in mark["encoding"]]
+    assert places == [-10]  # above the frame

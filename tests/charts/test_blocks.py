@@ -1,0 +1,87 @@
+"""Which networks have blocks that repeat, and where each layer stands in their grid."""
+
+import pytest
+
+from rankwise.charts.blocks import arrange_blocks
+
+
+def grid(names):
+    """Each layer's row and column, by name."""
+    cells = arrange_blocks(names)
+    return {
+        name: (cell["row"], cell["block"], cell["role"])
+        for name, cell in zip(names, cells, strict=True)
+    }
+
+
+LLAMA = [
+    f"model.layers.{n}.{role}.weight"
+    for n in range(12)
+    for role in ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj", "mlp.down_proj")
+]
+BERT = [
+    f"encoder.layer.{n}.{role}.weight"
+    for n in range(6)
+    for role in ("attention.self.query", "attention.self.key", "intermediate.dense", "output.dense")
+]
+T5 = [
+    f"{side}.block.{n}.layer.{part}"
+    for side in ("encoder", "decoder")
+    for n in range(4)
+    for part in ("0.SelfAttention.q.weight", "0.SelfAttention.k.weight", "1.Dense.wi.weight")
+    + ("1.Dense.wo.weight",)
+]
+SWIN = [
+    f"layers.{stage}.blocks.{n}.{role}.weight"
+    for stage, depth in enumerate((2, 2, 6, 2))
+    for n in range(depth)
+    for role in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+]
+
+
+def test_blocks_are_rows_in_the_order_of_their_numbers_and_roles_are_columns():
+    found = grid(sorted(LLAMA))  # 10 comes before 2
+    assert found["model.layers.10.mlp.up_proj.weight"] == (10, "10", "mlp.up_proj")
+    assert found["model.layers.2.self_attn.q_proj.weight"] == (2, "2", "self_attn.q_proj")
+    assert len({cell["column"] for cell in arrange_blocks(LLAMA)}) == 4
+
+
+def test_layers_in_no_block_have_a_row_each_above_or_below():
+    found = grid(["embed.weight", *BERT, "pooler.weight", "head.weight"])
+    assert found["embed.weight"][:2] == (0, "#1")
+    assert found["encoder.layer.0.output.dense.weight"][:2] == (1, "0")
+    assert found["pooler.weight"][:2] == (7, "#26")
+    assert found["head.weight"][:2] == (8, "#27")
+
+
+def test_stacks_are_told_apart():
+    found = grid(T5)
+    assert found["encoder.block.3.layer.1.Dense.wo.weight"][:2] == (3, "encoder.block.3")
+    assert found["decoder.block.0.layer.1.Dense.wo.weight"][:2] == (4, "decoder.block.0")
+    assert len({role for _, _, role in found.values()}) == 4
+
+
+def test_the_number_that_fills_the_grid_is_the_blocks():
+    found = grid(SWIN)
+    assert len({row for row, _, _ in found.values()}) == 12
+    assert found["layers.2.blocks.5.attn.qkv.weight"][1:] == ("layers.2.blocks.5", "attn.qkv")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["fc.weight"],
+        [f"features.{n}.weight" for n in range(20)],
+        [f"layer{s}.{n}.conv{c}.weight" for s in (1, 2, 3) for n in range(3) for c in (1, 2)],
+        [*LLAMA[:8], *(f"tower.{'abcdefghijkl'[n]}.weight" for n in range(12))],
+        [f"h.{n}.part{n}.weight" for n in range(9)],
+    ],
+    ids=["none", "one", "plain stack", "few roles", "mostly outside", "nothing repeats"],
+)
+def test_other_networks_have_no_grid(names):
+    assert arrange_blocks(names) is None
+
+
+def test_numbers_of_any_length_are_names():
+    assert arrange_blocks([f"h.{'9' * 5000}.{n}.weight" for n in "abcdef"]) is None
