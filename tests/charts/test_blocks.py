@@ -28,8 +28,7 @@ T5 = [
     f"{side}.block.{n}.layer.{part}"
     for side in ("encoder", "decoder")
     for n in range(4)
-    for part in ("0.SelfAttention.q.weight", "0.SelfAttention.k.weight", "1.Dense.wi.weight")
-    + ("1.Dense.wo.weight",)
+    for part in ("0.Attention.q.weight", "0.Attention.k.weight", "1.Dense.wi.weight", "1.Dense.wo")
 ]
 SWIN = [
     f"layers.{stage}.blocks.{n}.{role}.weight"
@@ -56,8 +55,8 @@ def test_layers_in_no_block_have_a_row_each_above_or_below():
 
 def test_stacks_are_told_apart():
     found = grid(T5)
-    assert found["encoder.block.3.layer.1.Dense.wo.weight"][:2] == (3, "encoder.block.3")
-    assert found["decoder.block.0.layer.1.Dense.wo.weight"][:2] == (4, "decoder.block.0")
+    assert found["encoder.block.3.layer.1.Dense.wo"][:2] == (3, "encoder.block.3")
+    assert found["decoder.block.0.layer.1.Dense.wo"][:2] == (4, "decoder.block.0")
     assert len({role for _, _, role in found.values()}) == 4
 
 

@@ -145,7 +145,9 @@ def test_a_path_goes_from_a_ring_in_the_first_epoch_to_a_dot_in_the_last_known()
 
 
 def test_steps_are_called_what_they_are():
-    drawn = draw_figure([{"epoch": 1, "quality": 0.1}], "quality", title="Q", step="checkpoint").to_dict()
+    drawn = draw_figure(
+        [{"epoch": 1, "quality": 0.1}], "quality", title="Q", step="checkpoint"
+    ).to_dict()
     assert drawn["encoding"]["x"]["title"] == "checkpoint"
     cells = draw_heat_map(rows(), "quality", step="checkpoint").to_dict()["layer"][1]
     assert cells["encoding"]["x"]["title"] == "checkpoint"
@@ -172,7 +174,11 @@ def test_of_many_lines_the_highest_the_lowest_and_the_chosen_one_are_named():
     names = [f"l{n}" for n in range(30)]
     found = [{**row, "rate": 0.1 / row["depth"]} for row in rows(layers=names)]
     chart = draw_rates(found)
-    assert [f">{n + 1} l{n}</text>" in chosen(chart, "") for n in (0, 15, 29)] == [True, False, True]
+    assert [f">{n + 1} l{n}</text>" in chosen(chart, "") for n in (0, 15, 29)] == [
+        True,
+        False,
+        True,
+    ]
     assert ">16 l15</text>" in chosen(chart, "l15")
 
 

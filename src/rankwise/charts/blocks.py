@@ -112,7 +112,7 @@ def draw_cells(
         orient="top", labelAngle=-35, labelLimit=130, ticks=False, domain=False, title=None
     )
     x = alt.X("role:N", sort=by_column, axis=across)
-    look = {"stroke": alt.ExprRef("paper"), "strokeWidth": 1}
+    look: dict[str, Any] = {"stroke": alt.ExprRef("paper"), "strokeWidth": 1}
     # A cell without a value is grey: a layer of zeros has no noise to stand out from.
     grey = base.mark_rect(color=alt.ExprRef("faint"), **look).encode(x, y, tooltip=tooltip)
     known = base.transform_filter(f"isValid(datum.{field})")

@@ -11,9 +11,11 @@ import typer
 
 from rankwise.cli.output import STDOUT, check_outputs, print_error, write_output
 from rankwise.cli.probe import Exclude, Exponent, Include, Key, ProbeOptions, load_probe
+from rankwise.cli.progress import show_probing
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
+    from rankwise.checks.findings import Findings
     from rankwise.probes.results import Probe
     from rankwise.reports.watch.server import WatchServer
 
@@ -67,6 +69,7 @@ def report(
     ] = False,
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
+    from rankwise.checks.check import check as check_weights
     from rankwise.probes.results import is_saved_probe
     from rankwise.reports.html import encode_page
     from rankwise.reports.report import build_page, write_images
@@ -83,7 +86,14 @@ def report(
             return load_probe(path, options if len(paths) == 1 else ProbeOptions())
         return load_probe(path, replace(options, spectra=spectra))
 
-    page = build_page(paths, title=title, load=load)
+    def check(path: Path) -> Findings:
+        probed.append(path)
+        with show_probing("Checking") as progress:
+            return check_weights(path, key=key, progress=progress)
+
+    # Findings are about the whole file: a part of it, or another p, gets a page without them.
+    is_whole = not (options.include or options.exclude or options.p)
+    page = build_page(paths, title=title, load=load, check=check if is_whole else None)
     if not probed and (given := options.list_given()):
         raise ArgumentError(f"{given} needs checkpoints; runs are measured while they train.")
     write_output(out, encode_page(page))

@@ -46,8 +46,8 @@ MOST_SKIPPED = 500  # rows in the table of what was not probed
 CHARTED = ("prominence", "stable_rank", "noise_fraction")
 PAPER_METRICS = ("condition", "quality")
 NO_FINDINGS = (
-    "A saved probe has the metrics of layers, not their weights. To find out whether something is "
-    "wrong with these, run: rankwise check FILE"
+    "This page has no findings: these need all weights, not a saved probe or some of the layers. "
+    "To find out whether something is wrong, run: rankwise check FILE"
 )
 NUMBERED = "Layers have the numbers of the table below; click one to select it in every chart."
 PROMINENCE = (
@@ -93,7 +93,7 @@ def make_checkpoint_page(
         probe: Its layers.
         random: `probe.at_random()`.
         source: Where it comes from, for people.
-        findings: What `rankwise.check` found; None for a saved probe, which can't be checked.
+        findings: What `rankwise.check` found; None where weights were not checked.
 
     Example:
         >>> import torch, rankwise

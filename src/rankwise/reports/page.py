@@ -107,13 +107,23 @@ class Table(_table.Table):
 
 
 @dataclass(frozen=True, slots=True)
+class FoundLayer:
+    """A layer with a problem."""
+
+    name: str
+    number: int | None  # as in tables and charts; None where these don't have the layer
+
+
+@dataclass(frozen=True, slots=True)
 class FindingCard:
     """A problem: how bad it is, where, and what to check."""
 
     severity: str  # "error", "warning" or "note"
-    layer: str  # "" where it is about the whole file
-    number: int | None  # the layer's, as in tables and charts; None where these have no such layer
+    kind: str  # its stable name
+    title: str  # what is wrong, in a few words
+    layers: tuple[FoundLayer, ...]  # none where it is about the whole file
     message: str
+    confidence: str  # how often healthy networks show the same; "" where that is not known
     advice: str
 
 

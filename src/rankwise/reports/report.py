@@ -12,6 +12,8 @@ from pathlib import Path
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
 from rankwise.api import probe
+from rankwise.checks.check import check
+from rankwise.checks.findings import Findings
 from rankwise.errors import ArgumentError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.probes.results import Probe, is_saved_probe
@@ -24,6 +26,7 @@ from rankwise.reports.run import make_run_page
 from rankwise.reports.study import make_study_page
 
 Loader = Callable[[Path, bool], Probe]  # a path, and whether spectra are wanted
+Checker = Callable[[Path], Findings]
 
 
 def write_report(
@@ -77,9 +80,20 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
 
 
 def build_page(
-    paths: Sequence[Path | str], *, title: str | None = None, load: Loader | None = None
+    paths: Sequence[Path | str],
+    *,
+    title: str | None = None,
+    load: Loader | None = None,
+    check: Checker | None = check,
 ) -> Page:
-    """Return the page for the paths, as `write_report` takes them; `load` reads a checkpoint."""
+    """Return the page for the paths, as `write_report` takes them.
+
+    Args:
+        paths: What the page is about.
+        title: Instead of one made from the paths.
+        load: Reads a checkpoint or a saved probe.
+        check: Finds what is wrong with a checkpoint; None for a page without findings.
+    """
     listed = [Path(path) for path in paths]
     if not listed:
         raise ArgumentError("Expected a checkpoint, a run or a folder of runs, got no path.")
@@ -93,7 +107,7 @@ def build_page(
             runs = [folder for path_runs in folders.values() for folder in path_runs]
             page = _make_page_of_runs(listed, runs, title)
         else:
-            page = _make_page_of_checkpoints(listed, load or _probe)
+            page = _make_page_of_checkpoints(listed, load or _probe, check)
     if caught:  # they are listed on the page
         lines = tuple(dict.fromkeys(str(warning.message) for warning in caught))
         section = Section("Warnings", (Text(lines, style="warning"),))
@@ -129,10 +143,13 @@ def _load(folder: Path) -> Run | str:
         return sanitize(f"Left out, since it can't be read: {error}")
 
 
-def _make_page_of_checkpoints(paths: Sequence[Path], load: Loader) -> Page:
+def _make_page_of_checkpoints(paths: Sequence[Path], load: Loader, check: Checker | None) -> Page:
     if len(paths) == 1:
-        result = load(paths[0], True)
-        return make_checkpoint_page(result, result.at_random(), source=str(paths[0]))
+        findings = None if check is None or is_saved_probe(paths[0]) else check(paths[0])
+        # With findings comes a probe, so that every tensor is loaded once.
+        result = load(paths[0], True) if findings is None else findings.probe
+        random = result.at_random()
+        return make_checkpoint_page(result, random, source=str(paths[0]), findings=findings)
     paths = _sort_by_number(paths) if len(paths) > 2 else paths
     labels = _make_labels(paths)
     probes = [load(path, False) for path in paths]
