@@ -1,14 +1,21 @@
 """The page of a checkpoint, from its rows to what a browser shows."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import rankwise
 from rankwise.charts.style import get_dataset
-from rankwise.reports.checkpoint import NO_SPECTRA, THINNED, make_checkpoint_page
+from rankwise.reports.checkpoint import (
+    NO_FINDINGS,
+    NO_SPECTRA,
+    THINNED,
+    make_checkpoint_page,
+)
 from rankwise.reports.html import render_page
-from rankwise.reports.page import ChartPanel, Table, Text
+from rankwise.reports.page import ChartPanel, FoundLayer, Table, Text
 
 HOSTILE = "</script><script>hacked=1</script>\"'\n\u202e"
 
@@ -30,6 +37,7 @@ def weights():
 
 
 def page_of(target, **options):
+    """The page without findings, as of a saved probe."""
     found = rankwise.probe(target, **{"spectra": True, **options})
     return found, make_checkpoint_page(found, found.at_random(), source="model.pt")
 
@@ -42,44 +50,118 @@ def titles(page):
     return [section.title for section in page.sections]
 
 
-def test_the_verdict_comes_in_words_and_says_what_q_is_not_for(weights):
+def test_without_findings_the_page_says_how_to_get_them(weights):
+    _, page = page_of(weights)
+    assert page.findings is None
+    assert page.summary == (
+        "No direction stands out from noise in 1 of 5 layers: noise.weight.",
+        NO_FINDINGS,
+    )
+    assert "rankwise check FILE" in NO_FINDINGS
+
+
+def test_tiles_hold_the_figures_of_the_whole_in_the_order_of_what_they_can_tell(weights):
+    found, page = page_of({**weights, "small.weight": torch.randn(4, 60)})
+    figures = found.figures
+    assert {fact.label: (fact.value, fact.remark) for fact in page.facts} == {
+        "Layers that differ from random": ("4 of 5", "1 too small to tell"),
+        "Signal energy": (f"{100 * figures.signal_energy:.0f} %", "in directions above the noise"),
+        "Stable rank S": (f"{figures.stable_rank_by_width:.3f}", "weighted by width"),
+        "Total rank": (f"{figures.total_rank:g}", "directions above the noise"),
+        "Parameters": (f"{figures.parameters:,}", ">99 % in probed layers"),
+    }
+
+
+def test_q_is_among_the_papers_figures_only(weights):
     found, page = page_of(weights)
-    verdict = " ".join(page.summary)
-    assert "no direction stands out in 1: noise.weight" in verdict
-    assert "4 of 5 layers have a higher rank than random weights" in verdict
-    assert f"Q = {found.quality:.3f}" in verdict
-    assert "don't choose a model by it" in verdict
-    highest = max(found.probed, key=lambda layer: layer.quality)
-    assert f"highest q is {highest.quality:.3f} ({highest.name})" in verdict
+    (paper,) = [s for s in page.sections if s.title == "The paper's figures"]
+    assert titles(page).index("All layers") < titles(page).index(paper.title)
+    said = " ".join(paper.items[0].paragraphs)
+    assert f"Q = {found.quality:.3f}" in said
+    assert "Don't choose a model by them" in said
+    assert [item.title for item in paper.items[1:]] == ["Condition κ", "Quality q"]
 
 
-def test_tiles_hold_the_figures_of_the_whole(weights):
-    found, page = page_of(weights)
-    facts = {fact.label: fact.value for fact in page.facts}
-    assert facts["Network quality Q"] == f"{found.quality:.3f}"
-    assert facts["Layers probed"] == "5"
-    assert facts["Parameters"] == f"{found.parameters:,}"
-
-
-def test_every_metric_has_a_figure_and_says_how_to_read_it(weights):
+def test_the_first_chart_shows_every_layer_and_each_says_how_to_read_it(weights):
     _, page = page_of(weights)
     pictures = items(page, ChartPanel)
-    assert len(pictures) == 5 + 2  # the two unfoldings' spectra
-    assert all(picture.caption for picture in pictures[:5])
-    names = {get_dataset(picture.chart) for picture in pictures}
-    assert names == {"layers", "spectra"}
+    assert [picture.title for picture in pictures][:3] == [
+        "Prominence ln(s₁/threshold)",
+        "Stable rank s",
+        "Noise share",
+    ]
+    assert pictures[0].wide
+    assert len(pictures) == 3 + 2 + 2  # the spectra of two unfoldings, the paper's two
+    assert all(picture.caption for picture in pictures if get_dataset(picture.chart) == "layers")
 
 
-def test_the_table_has_every_probed_layer_with_its_numbers(weights):
+@pytest.mark.parametrize(("order", "title"), [("network", "in network order"), ("name", "by name")])
+def test_the_order_of_layers_is_only_claimed_where_it_is_known(weights, order, title):
+    found = replace(rankwise.probe(weights), order=order)
+    page = make_checkpoint_page(found, found.at_random(), source="model.pt")
+    assert titles(page)[0] == f"Layers {title}"
+    assert title in items(page, Table)[0].caption
+
+
+def test_the_table_has_every_probed_layer_with_the_number_that_charts_show(weights):
     found, page = page_of(weights)
     table = items(page, Table)[0]
-    assert [row[0].layer for row in table.rows] == list(page.layers)
+    assert [row[table.name_column].layer for row in table.rows] == list(page.layers)
+    charted = {row["layer"]: row["depth"] for row in items(page, ChartPanel)[0].chart.data.values}
+    assert {row[1].layer: int(row[0].text) for row in table.rows} == charted
     column = [column.title for column in table.columns].index("s")
     for row, layer in zip(table.rows, found.probed, strict=True):
         assert row[column].value == layer.stable_rank
         assert row[column].text == f"{layer.stable_rank:.3f}"
         assert all(0 <= cell.share <= 1 for cell in row if cell.share is not None)
         assert len(row) == len(table.columns)
+
+
+def test_findings_come_first_and_lead_to_their_layers(weights):
+    broken = {**weights, "zero.weight": torch.zeros(30, 54), "nan": torch.full((30, 54), torch.nan)}
+    found = rankwise.check(broken)
+    probe = found.probe
+    page = make_checkpoint_page(probe, probe.at_random(), source="model.pt", findings=found)
+    assert page.summary == ()
+    assert page.findings.summary == found.summary()
+    cards = {card.kind: card for card in page.findings.problems}
+    number = page.layers.index("zero.weight") + 1
+    assert cards["all-zero"].layers == (FoundLayer("zero.weight", number),)
+    assert cards["not-finite"].layers == (FoundLayer("nan", None),)  # no chart shows it
+    assert cards["all-zero"].advice
+    rows = items(page, ChartPanel)[0].chart.data.values
+    assert {row["layer"]: row["finding"] for row in rows}["zero.weight"] == "error"
+
+
+def test_many_findings_of_one_kind_share_a_card(weights):
+    found = rankwise.check({**weights, **{f"z{n}": torch.zeros(20, 30 + n) for n in range(9)}})
+    page = make_checkpoint_page(found.probe, found.probe, source="model.pt", findings=found)
+    (card,) = [card for card in page.findings.problems if card.kind == "all-zero"]
+    assert [layer.name for layer in card.layers] == [f"z{n}" for n in range(9)]
+    assert card.message.startswith("For example z0: ")
+
+
+def test_a_browser_shows_findings_as_text_and_selects_their_layers(weights, visit):
+    found = rankwise.check({**weights, HOSTILE: torch.zeros(30, 54)})
+    page = make_checkpoint_page(found.probe, found.probe, source="model.pt", findings=found)
+    opened = visit(render_page(page), width=390)
+    first = opened.text(".findings li.error")
+    assert "✖ error" in first
+    assert "<script>hacked=1</script>" in first
+    assert "What to check:" in first
+    assert opened.tab.evaluate("typeof hacked") == "undefined"
+    opened.tab.click(".findings li.error button")
+    shown = "</script><script>hacked=1</script>\"'\\x0a\\u202e"
+    assert opened.tab.input_value("[data-layers]") == shown
+    assert opened.tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_network_without_problems_gets_one_calm_line(visit):
+    found = rankwise.check({"fc.weight": strong(40, 60)})
+    page = make_checkpoint_page(found.probe, found.probe, source="model.pt", findings=found)
+    opened = visit(render_page(page))
+    assert opened.text(".findings .clean") == f"✓ {found.summary()}"
+    assert opened.tab.locator(".findings li, .summary").count() == 0
 
 
 def test_names_are_the_same_everywhere_and_safe_to_show(weights):
@@ -144,7 +226,6 @@ def test_many_layers_fit_on_a_page():
     whole = rankwise.Probe("many", many)
     page = make_checkpoint_page(whole, whole.at_random(), source="many")
     assert len(items(page, Table)[0].rows) == 2000
-    assert all(picture.wide for picture in items(page, ChartPanel))
     assert len(render_page(page)) < 8_000_000
 
 
@@ -152,11 +233,42 @@ def fields(layer):
     return {name: getattr(layer, name) for name in layer.__slots__}
 
 
+def test_a_transformer_of_three_hundred_layers_has_a_page_of_a_few_megabytes(visit):
+    layer = rankwise.probe({"w": strong(96, 128)}, spectra=True).layers[0]
+    roles = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    names = [f"model.layers.{n}.{role}.weight" for n in range(43) for role in roles]
+    many = tuple(rankwise.LayerMetrics(**{**fields(layer), "name": name}) for name in names)
+    whole = rankwise.Probe("llama", many, order="name")
+    html = render_page(make_checkpoint_page(whole, whole.at_random(), source="llama"))
+    assert len(html) < 3_500_000
+    opened = visit(html)
+    assert opened.tab.locator("canvas").count() == 6
+
+
+def test_on_a_phone_metrics_stand_beside_names_that_break_between_words(visit):
+    _, page = page_of({f"encoder.layer.{n}.attention.output.dense.weight": strong() for n in "012"})
+    opened = visit(render_page(page), width=390)
+    row = opened.tab.locator("[data-table=layers] tbody tr").first
+    stable_rank = row.locator("td").nth(1).bounding_box()
+    assert stable_rank["x"] + stable_rank["width"] < 390
+    lines = row.locator("th button").evaluate(
+        """node => {
+            const range = document.createRange();
+            return [...node.childNodes].filter(one => one.nodeType === 3).map(one => {
+                range.selectNodeContents(one);
+                return range.getClientRects().length;
+            });
+        }"""
+    )
+    assert set(lines) == {1}  # no part between two dots is broken
+    assert len(lines) == 7
+
+
 def test_a_browser_shows_the_numbers_and_hostile_names_as_text(weights, visit):
     found, page = page_of(weights)
     opened = visit(render_page(page))
     assert opened.tab.locator("canvas").count() == 7
-    assert f"{found.quality:.3f}" in opened.text("main")
+    assert f"{found.figures.stable_rank_by_width:.3f}" in opened.text(".facts")
     assert "<script>hacked=1</script>" in opened.text("table")
     assert opened.tab.evaluate("typeof hacked") == "undefined"
 
@@ -164,7 +276,7 @@ def test_a_browser_shows_the_numbers_and_hostile_names_as_text(weights, visit):
 def test_choosing_a_layer_shows_its_spectrum(weights, visit):
     _, page = page_of(weights)
     opened = visit(render_page(page), width=390)
-    spectrum = opened.tab.locator("canvas").nth(5)
+    spectrum = opened.tab.locator("canvas").nth(3)
     before = spectrum.screenshot()
     opened.tab.select_option("[data-layers]", "__proto__")
     opened.tab.wait_for_timeout(300)

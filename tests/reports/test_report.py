@@ -37,6 +37,7 @@ def words(page):
 def test_a_checkpoint_gets_a_page_with_its_spectra(tmp_path):
     page = build_page([saved(tmp_path / "model.pt")])
     assert page.layers == ("fc.weight",)
+    assert page.findings.summary == "1 layer, no problems found; 1 differs from random weights."
     assert any("spectrum" in title.lower() or "singular" in title.lower() for title in titles(page))
 
 
@@ -44,6 +45,8 @@ def test_a_saved_probe_gets_a_page_as_well(tmp_path):
     rankwise.probe(planted(0)).save(tmp_path / "probe.json")
     page = build_page([tmp_path / "probe.json"])
     assert page.layers == ("fc.weight",)
+    assert page.findings is None
+    assert "rankwise check FILE" in words(page)
 
 
 def test_two_checkpoints_are_compared_in_the_order_given(tmp_path):

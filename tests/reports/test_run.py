@@ -56,16 +56,31 @@ def test_a_run_without_the_records_of_its_layers_has_a_page(tmp_path):
     folder = grown(tmp_path)
     (folder.path / "layers.jsonl").unlink()
     page = make_run_page(folder.read())
-    assert set(pictures(page)) == {"Loss", "Accuracy", "Network quality Q", "Where the time went"}
+    assert set(pictures(page)) == {"Loss", "Accuracy", "Where the time went", "Q"}
     assert page.layers == ()
 
 
 def test_the_table_has_every_layer_at_the_last_epoch_with_its_highest_rate(tmp_path):
     found = table(make_run_page(grown(tmp_path).read()))
     conv, fc = found.rows
-    assert [cell.text for cell in conv] == ["conv", "6", "0.500", "0.500", "0.400", "0.01", "0.1"]
-    assert [cell.text for cell in fc][:5] == ["fc", *["–"] * 4]
-    assert (conv[0].layer, conv[2].value, conv[2].share) == ("conv", 0.5, 0.5)
+    texts = [cell.text for cell in conv]
+    assert texts == ["1", "conv", "0.500", "6", "0.01", "0.1", "0.500", "0.400"]
+    assert [cell.text for cell in fc][:4] == ["2", "fc", "–", "–"]
+    assert (conv[1].layer, conv[2].value, conv[2].share) == ("conv", 0.5, 0.5)
+    rows = pictures(make_run_page(grown(tmp_path / "again").read()))["Stable rank s"].chart.data
+    assert {(row["depth"], row["layer"]) for row in rows.values} == {(1, "conv"), (2, "fc")}
+
+
+def test_the_papers_figures_come_last_and_say_what_they_are_not_for(tmp_path):
+    page = make_run_page(grown(tmp_path).read())
+    titles = [section.title for section in page.sections]
+    paper = page.sections[titles.index("The paper's figures")]
+    assert titles[-2:] == ["The paper's figures", "About this run"]
+    assert "neither of them ranks networks" in paper.items[0].paragraphs[0]
+    drawn = [item.title for item in paper.items[1:]]
+    assert drawn == ["Q", "Condition κ", "Quality q", "Paths of s and κ"]
+    assert not any("Q" in fact.label.split() for fact in page.facts)
+    assert " Q " not in words(page)
 
 
 def test_figures_of_the_layers_share_their_rows(tmp_path):
@@ -101,10 +116,10 @@ def test_an_update_holds_the_rows_of_new_epochs_only(tmp_path):
     assert {name: {row["epoch"] for row in rows} for name, rows in news["datasets"].items()} == {
         "layers": {3},
         "epochs": {3},
-        "quality": {3},
+        "figures": {3},
         "time": {3},
     }
-    assert ["Network quality Q", "0.300", "0.100 after epoch 1"] in map(list, news["facts"])
+    assert ["Total rank", "6", "3 after epoch 1"] in map(list, news["facts"])
     assert "Test accuracy is 80.00 %" in " ".join(news["summary"])
     assert ">0.500<" in news["tables"]["layers"]
     json.dumps(news, allow_nan=False)
@@ -212,7 +227,7 @@ def test_the_figures_of_a_gan_are_those_of_its_losses_and_its_distance(tmp_path)
 def test_in_a_browser_a_run_is_drawn_and_the_chosen_layer_is_marked(tmp_path, visit):
     opened = visit(render_page(make_run_page(grown(tmp_path).read())))
     assert "80.00 %" in opened.text(".facts")
-    assert opened.tab.locator("figure canvas").count() == 10
+    assert opened.tab.locator("figure canvas").count() == 12
     opened.tab.locator("[data-layers]").first.select_option("conv")
     assert opened.tab.locator("tr.selected").get_attribute("data-layer") == "conv"
 

@@ -132,18 +132,27 @@ def test_the_table_tells_what_differs():
         dict(zip((column.title for column in table.columns), (c.text for c in r), strict=True))
         for r in table.rows
     ]
-    assert [row["differs by"] for row in rows] == ["lr=0.1 seed=0", "lr=0.2 seed=3"]
+    assert [row["differs by"] for row in rows] == ["lr=0.1, seed=0", "lr=0.2, seed=3"]
     assert rows[0] | {"": "", "run": ""} == {
         "": "",
         "run": "",
         "epoch": "2 of 10",
         "test score": "80.00 %",
         "best epoch": "90.00 %",
-        "Q": "0.200",
         "rates": "0.01 – 0.02",
-        "differs by": "lr=0.1 seed=0",
+        "differs by": "lr=0.1, seed=0",
     }
     assert table.rows[0][1].link == "/run/a"
+
+
+def test_options_that_a_run_does_not_have_are_not_listed():
+    runs = {"a": run(optimizer="rmsgd", beta=0.8, lr=0.1), "b": run(optimizer="sgd", lr=0.2)}
+    table = make_comparison_table(runs)
+    place = [column.title for column in table.columns].index("differs by")
+    assert [row[place].text for row in table.rows] == ["lr=0.1, beta=0.8", "lr=0.2"]
+    assert all(row[place].wraps for row in table.rows)
+    same = make_comparison_table({"a": run(), "b": run()})
+    assert [row[place].text for row in same.rows] == ["–", "–"]
 
 
 def test_there_is_a_chart_for_each_figure_that_a_run_has():
@@ -152,8 +161,8 @@ def test_there_is_a_chart_for_each_figure_that_a_run_has():
         "Test accuracy",
         "Test loss",
         "Training loss",
-        "Network quality Q",
         "Learning rates",
+        "The paper's Q",
         "Test accuracy against time",
     ]
     assert all(get_dataset(p.chart) == DATASET for p in pictures(page).values())

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("altair")
 
@@ -38,20 +39,20 @@ def cells(found):
 
 
 def test_a_row_tells_where_a_run_stands():
-    last = epoch(3, value=0.98765, quality=0.45678)
+    last = epoch(3, value=0.98765)
     row = cells(summary(last=last, ago=130))
     assert {head: cell.text for head, cell in row.items()} == {
         "run": "a",
         "state": "running",
         "epoch": "3 of 10",
         "test score": "98.77 %",
-        "Q": "0.457",
+        "loss": "1",
         "changed": "2 minutes ago",
         "network": "resnet8",
         "data": "digits",
         "optimizer": "rmsgd",
     }
-    assert (row["epoch"].value, row["test score"].value, row["Q"].value) == (3, 0.98765, 0.45678)
+    assert (row["epoch"].value, row["test score"].value, row["loss"].value) == (3, 0.98765, 1.0)
     assert row["changed"].value == NOW - 130
 
 
@@ -62,7 +63,7 @@ def test_scores_other_than_accuracy_are_named():
 
 def test_a_run_without_epochs_has_dashes():
     row = cells(summary())
-    assert (row["epoch"].text, row["test score"].text, row["Q"].text) == ("0 of 10", "–", "–")
+    assert (row["epoch"].text, row["test score"].text, row["loss"].text) == ("0 of 10", "–", "–")
 
 
 def test_a_run_with_a_budget_tells_it():
@@ -70,9 +71,14 @@ def test_a_run_with_a_budget_tells_it():
 
 
 def test_figures_that_were_no_numbers_are_dashes():
-    last = epoch(1, value=None, quality=None)
+    last = epoch(1, value=None, loss=None)
     row = cells(summary(last=last))
-    assert (row["test score"].text, row["Q"].text) == ("–", "–")
+    assert (row["test score"].text, row["loss"].text) == ("–", "–")
+
+
+def test_a_loss_is_that_of_the_test_where_there_is_one():
+    last = replace(epoch(1, loss=2.0), test={"accuracy": 0.5, "loss": 3.0})
+    assert cells(summary(last=last))["loss"].text == "3"
 
 
 @pytest.mark.parametrize(
