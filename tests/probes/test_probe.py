@@ -345,7 +345,7 @@ def test_an_exponent_beyond_all_floats_is_refused(result):
 
 def test_plots_say_what_they_show(result):
     pytest.importorskip("altair")
-    assert result.plot().to_dict()["description"].endswith("of 3 layers, in network order.")
+    assert result.plot().to_dict()["description"].endswith("of 3 layers.")
     assert result.plot("condition").to_dict()["description"].startswith("condition κ of 3 layers")
     with pytest.raises(rankwise.ArgumentError, match=r"quality.*loss"):
         result.plot("loss")

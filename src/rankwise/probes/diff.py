@@ -51,7 +51,7 @@ class LayerChange:
 
     @property
     def condition(self) -> float | None:
-        """The change of κ."""
+        """The change of κ; a fall is an improvement."""
         return _subtract(self.before.condition, self.after.condition)
 
     @property
@@ -133,8 +133,8 @@ class ProbeDiff:
         """Return the changed layers as a plain table, and a summary below it.
 
         Args:
-            sort: "stable_rank", "condition", "quality", "rank" (by change, ascending) or "name";
-                "-" in front reverses; None for the order of the second.
+            sort: "quality", "stable_rank", "condition", "rank" (by change, ascending) or "name";
+                "-" in front reverses; None for network order.
             top: How many rows to show.
             width: In terminal columns; None for as wide as needed.
 
@@ -146,10 +146,11 @@ class ProbeDiff:
         return "\n\n".join(part for part in (table, summary) if part)
 
     def plot(self, metric: str = "stable_rank") -> Chart:
-        """Plot every layer's metric before and after, in the order of the second.
+        """Plot every layer's metric before and after, by number and name.
 
         Args:
-            metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction".
+            metric: "prominence", "stable_rank", "rank_fraction", "noise_fraction", "condition" or
+                "quality".
 
         Returns:
             An Altair chart; `chart.save("changes.png")` writes PNG, SVG, PDF or HTML.
@@ -162,7 +163,7 @@ class ProbeDiff:
             >>> import torch, rankwise
             >>> old = rankwise.probe({"fc.weight": torch.eye(4) + 9})
             >>> old.diff(old).plot("quality").to_dict()["description"]
-            'quality q of 1 layer before and after, in network order.'
+            'quality q of 1 layer before and after.'
         """
         # Optional, and slow to import.
         from rankwise.charts.changes import draw_diff  # noqa: PLC0415

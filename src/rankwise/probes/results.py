@@ -167,11 +167,14 @@ class Probe:
         return Probe(source, tuple(layers), self.p, order=self.order)
 
     def plot(self, metric: str | None = None) -> Chart:
-        """Plot the layers in network order, with random weights of the same shapes.
+        """Plot every layer by number and name, with random weights of the same shapes.
+
+        Where the names show blocks that repeat, as in transformers, the chart is a map with a row
+        for each block and a column for each kind of layer; otherwise every layer has a bar.
 
         Args:
-            metric: "quality", "stable_rank", "condition", "rank_fraction" or "noise_fraction";
-                None for all of them, one below the other.
+            metric: "prominence", "stable_rank", "rank_fraction", "noise_fraction", "condition" or
+                "quality"; None for all of them in one picture.
 
         Returns:
             An Altair chart; `chart.save("layers.png")` writes PNG, SVG, PDF or HTML.
@@ -184,7 +187,7 @@ class Probe:
             >>> import torch, rankwise
             >>> chart = rankwise.probe({"fc.weight": torch.eye(4) + 9}).plot("quality")
             >>> chart.to_dict()["description"]
-            'quality q of 1 layer, in network order.'
+            'quality q of 1 layer.'
         """
         # Optional, and slow to import.
         from rankwise.charts.layers import draw_all_metrics, draw_layers  # noqa: PLC0415
