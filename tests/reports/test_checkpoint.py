@@ -86,7 +86,7 @@ def test_the_first_chart_shows_every_layer_and_each_says_how_to_read_it(weights)
     _, page = page_of(weights)
     pictures = items(page, ChartPanel)
     assert [picture.title for picture in pictures][:3] == [
-        "Prominence ln(s₁/threshold)",
+        "Prominence",
         "Stable rank s",
         "Noise share",
     ]

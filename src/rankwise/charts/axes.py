@@ -15,7 +15,7 @@ NUMBER = ".6~g"
 
 # Each metric's name on an axis, and its number format.
 METRICS: Mapping[str, tuple[str, str]] = {
-    "prominence": ("prominence ln(s₁/threshold)", ".2f"),
+    "prominence": ("prominence", ".2f"),
     "quality": ("quality q", ".3f"),
     "stable_rank": ("stable rank s", ".3f"),
     "condition": ("condition κ", ".3f"),

@@ -107,7 +107,8 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     inner = [
         row for row in rows if not (row["outside"] or (metric == "quality" and row["rank_one"]))
     ]
-    most = max((abs(row[f"{metric}_delta"] or 0.0) for row in inner), default=0.0) or 1.0
+    largest = max((abs(row[f"{metric}_delta"] or 0.0) for row in inner), default=0.0) or 1.0
+    most = float(f"{1.05 * largest:.1g}")  # an end of the scale that is easy to read
     colour = alt.Color(
         f"{metric}_delta:Q",
         # From orange (down) through white to blue (up).

@@ -145,14 +145,19 @@ def test_the_table_tells_what_differs():
     assert table.rows[0][1].link == "/run/a"
 
 
-def test_options_that_a_run_does_not_have_are_not_listed():
-    runs = {"a": run(optimizer="rmsgd", beta=0.8, lr=0.1), "b": run(optimizer="sgd", lr=0.2)}
-    table = make_comparison_table(runs)
+def list_differences(*runs):
+    table = make_comparison_table(dict(zip("abc", runs, strict=False)))
     place = [column.title for column in table.columns].index("differs by")
-    assert [row[place].text for row in table.rows] == ["lr=0.1, beta=0.8", "lr=0.2"]
     assert all(row[place].wraps for row in table.rows)
-    same = make_comparison_table({"a": run(), "b": run()})
-    assert [row[place].text for row in same.rows] == ["–", "–"]
+    return [row[place].text for row in table.rows]
+
+
+def test_only_what_differs_among_runs_that_have_it_is_listed():
+    sgd = run(optimizer="sgd", lr=0.2)
+    slow, fast = (run(optimizer="rmsgd", beta=beta, lr=0.1) for beta in (0.9, 0.8))
+    assert list_differences(slow, sgd) == ["lr=0.1", "lr=0.2"]
+    assert list_differences(slow, fast, sgd) == ["lr=0.1, beta=0.9", "lr=0.1, beta=0.8", "lr=0.2"]
+    assert list_differences(run(), run()) == ["–", "–"]
 
 
 def test_there_is_a_chart_for_each_figure_that_a_run_has():

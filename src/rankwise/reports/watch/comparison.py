@@ -106,12 +106,7 @@ def summarize_comparison(runs: Runs) -> tuple[str, ...]:
 
 def make_comparison_table(runs: Runs) -> Table:
     """Return which letter is which run, what distinguishes them, and where each stands."""
-    options = [run.config.identity() for run in runs.values()]
-    differing = [
-        name
-        for name in (options[0] if options else ())
-        if name not in _SHOWN and any(o[name] != options[0][name] for o in options)
-    ]
+    differing = _find_differing([run.config.identity() for run in runs.values()])
     rows = tuple(
         _make_cells(label, name, run, differing)
         for label, (name, run) in zip(_make_labels(runs), runs.items(), strict=True)
@@ -159,8 +154,17 @@ def _make_cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tu
     )
 
 
+def _find_differing(options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The options that have several values among the runs which have them.
+
+    What only some optimizers have, as β, is no difference beside that of the optimizers.
+    """
+    names = [name for name in (options[0] if options else ()) if name not in _SHOWN]
+    return [name for name in names if len({o[name] for o in options if o[name] is not None}) > 1]
+
+
 def _list_differences(run: Run, differing: Iterable[str]) -> str:
-    """The options in which runs differ, without those that this run does not have."""
+    """A run's values of these options, without those that it does not have."""
     options = run.config.identity()
     known = (name for name in differing if options[name] is not None)
     return ", ".join(f"{name}={_format(options[name])}" for name in known) or "–"
