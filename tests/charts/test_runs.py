@@ -94,6 +94,7 @@ def record(epoch, **more):
         "train": {"loss": 1.0 / epoch, "accuracy": 0.5},
         "test": {"loss": 2.0 / epoch, "accuracy": None},
         "quality": 0.1 * epoch,
+        "stable_rank_by_width": 0.2,
         "seconds": SimpleNamespace(**seconds, trained=1.2 * epoch),
     }
     return SimpleNamespace(**{**known, **more})
@@ -110,14 +111,11 @@ def test_losses_and_scores_are_a_row_each_and_gaps_are_left_out():
 
 
 def test_figures_are_those_of_the_layers_with_values():
-    layers = [
-        {"epoch": 1, "stable_rank": 0.1, "rank": 2.0},
-        {"epoch": 1, "stable_rank": 0.3, "rank": 1.5},
-        {"epoch": 2, "stable_rank": None, "rank": None},
-    ]
-    assert make_figure_rows([record(1), record(2, quality=None)], layers) == [
-        {"epoch": 1, "stable_rank": 0.2, "total_rank": 3.5, "quality": 0.1},
-        {"epoch": 2, "stable_rank": None, "total_rank": None, "quality": None},
+    layers = [{"epoch": e, "rank": rank} for e, rank in ((1, 2.0), (1, 1.5), (2, None))]
+    records = [record(1), record(2, quality=None, stable_rank_by_width=None)]
+    assert make_figure_rows(records, layers) == [
+        {"epoch": 1, "stable_rank_by_width": 0.2, "total_rank": 3.5, "quality": 0.1},
+        {"epoch": 2, "stable_rank_by_width": None, "total_rank": None, "quality": None},
     ]
 
 

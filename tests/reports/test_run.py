@@ -56,7 +56,8 @@ def test_a_run_without_the_records_of_its_layers_has_a_page(tmp_path):
     folder = grown(tmp_path)
     (folder.path / "layers.jsonl").unlink()
     page = make_run_page(folder.read())
-    assert set(pictures(page)) == {"Loss", "Accuracy", "Where the time went", "Q"}
+    stable_rank = "Stable rank S, weighted by width"
+    assert set(pictures(page)) == {"Loss", "Accuracy", stable_rank, "Where the time went", "Q"}
     assert page.layers == ()
 
 

@@ -37,12 +37,18 @@ def test_the_verdict_says_how_the_run_ended_and_what_it_reached(tmp_path):
 
 
 def test_tiles_hold_the_figures_of_the_last_epoch(tmp_path):
-    found = facts(grown(tmp_path, status=None))
+    folder = grown(tmp_path, status=None)
+    found = facts(folder)
     assert found["Test accuracy"] == "80.00 %"
-    assert found["Mean stable rank"] == "0.500"
     assert found["Total rank"] == "6"
+    assert found["Stable rank S"] == f"{folder.read().stable_rank_by_width:.3f}"
     assert found["Epochs"] == "3 of 250"
     assert found["Time per epoch"] == "1 s"
+
+
+def test_records_of_earlier_versions_have_no_stable_rank_by_width(tmp_path):
+    old = replace(epoch(1), stable_rank_by_width=None)
+    assert "Stable rank S" not in facts(written(tmp_path, [old]))
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,7 @@ def test_all_runs_are_listed():
         "90.50 %",
         "90.50 %",
         "0.9",
+        "–",
         "0.400",
     ] in texts
     assert sum("unfinished" in row for row in texts) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
-from statistics import fmean
 from typing import Protocol, TypedDict
 
 import altair as alt
@@ -55,6 +54,8 @@ class _EpochRecord(Protocol):
     @property
     def quality(self) -> float | None: ...
     @property
+    def stable_rank_by_width(self) -> float | None: ...
+    @property
     def seconds(self) -> _SecondsRecord: ...
 
 
@@ -72,7 +73,7 @@ class FigureRow(TypedDict):
     """Figures of the whole network after an epoch."""
 
     epoch: int
-    stable_rank: float | None  # the mean over layers; records don't have their widths
+    stable_rank_by_width: float | None
     total_rank: float | None
     quality: float | None
 
@@ -106,16 +107,15 @@ def make_figure_rows(
     records: Iterable[_EpochRecord], layers: Iterable[EpochLayerRow] = ()
 ) -> list[FigureRow]:
     """Return a row of figures for every epoch, from its record and those of its layers."""
-    values: dict[tuple[int, str], list[float]] = {}
+    ranks: dict[int, list[float]] = {}
     for row in layers:
-        for name, value in (("s", row["stable_rank"]), ("n", row["rank"])):
-            if value is not None:
-                values.setdefault((row["epoch"], name), []).append(value)
+        if row["rank"] is not None:
+            ranks.setdefault(row["epoch"], []).append(row["rank"])
     return [
         {
             "epoch": record.epoch,
-            "stable_rank": fmean(found) if (found := values.get((record.epoch, "s"))) else None,
-            "total_rank": fsum(found) if (found := values.get((record.epoch, "n"))) else None,
+            "stable_rank_by_width": record.stable_rank_by_width,
+            "total_rank": fsum(found) if (found := ranks.get(record.epoch)) else None,
             "quality": record.quality,
         }
         for record in records

@@ -51,7 +51,7 @@ class LayerChange:
 
     @property
     def condition(self) -> float | None:
-        """The change of κ; a fall is an improvement."""
+        """The change of κ."""
         return _subtract(self.before.condition, self.after.condition)
 
     @property
@@ -133,8 +133,8 @@ class ProbeDiff:
         """Return the changed layers as a plain table, and a summary below it.
 
         Args:
-            sort: "quality", "stable_rank", "condition", "rank" (by change, ascending) or "name";
-                "-" in front reverses; None for network order.
+            sort: "stable_rank", "condition", "quality", "rank" (by change, ascending) or "name";
+                "-" in front reverses; None for the order of the second.
             top: How many rows to show.
             width: In terminal columns; None for as wide as needed.
 

@@ -130,7 +130,7 @@ def describe_metric(metric: str) -> str:
     if metric == "prominence":
         return PROMINENCE
     entry = EXPLANATIONS[metric]
-    return f"{entry.meaning} From {entry.range}."
+    return f"{entry.meaning} From {entry.range}. {entry.reading}"
 
 
 def list_caveats(metrics: Sequence[str]) -> Text:

@@ -19,7 +19,7 @@ from rankwise.reports.checkpoint import (
     list_caveats,
     make_layer_cell,
 )
-from rankwise.reports.network import PAPER, count_different, list_changed_facts
+from rankwise.reports.network import PAPER, list_changed_facts
 from rankwise.reports.page import (
     NO_VALUE,
     Cell,
@@ -211,10 +211,13 @@ def _format_change(value: float | None) -> Cell:
 
 
 def _make_overview(name: str, probe: Probe) -> tuple[Cell, ...]:
-    figures, (different, judged) = probe.figures, count_different(probe.probed)
+    figures = probe.figures
     return (
         Cell(name),
-        Cell(f"{different} of {judged}", value=different / max(judged, 1)),
+        Cell(
+            f"{figures.differing} of {figures.judged}",
+            value=figures.differing / max(figures.judged, 1),
+        ),
         Cell(format_percent(figures.signal_energy), value=figures.signal_energy),
         format_number_cell(figures.stable_rank_by_width, ".3f"),
         Cell(format_total_rank(figures.total_rank), value=figures.total_rank),

@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 
 STEP = "checkpoint"
 HEAT_MAPS = ("stable_rank", "noise_fraction")
-# The figures of the network that are drawn: title, and how to read it.
+# The figures of the network that are drawn: title, axis, and how to read it.
 FIGURES = {
     "stable_rank_by_width": (
         "Stable rank S, weighted by width",
+        "S",
         "Σ n·s / Σ n over all layers. It grows with training time, also while a network overfits.",
     ),
     "total_rank": (
         "Total rank",
+        "total rank",
         "Directions above the noise, over all layers. It grows with training time as well.",
     ),
 }
@@ -107,8 +109,8 @@ def _make_figure_rows(probes: Sequence[Probe], epochs: Sequence[int]) -> list[di
 
 def _draw_network(rows: list[dict[str, Any]]) -> Iterator[Section]:
     panels = tuple(
-        ChartPanel(title, draw_figure(rows, name, title=title, step=STEP), caption)
-        for name, (title, caption) in FIGURES.items()
+        ChartPanel(title, draw_figure(rows, name, title=axis, step=STEP), caption)
+        for name, (title, axis, caption) in FIGURES.items()
         if any(row[name] is not None for row in rows)
     )
     if panels:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent
-from rankwise.numerics.randomness import Verdict
 from rankwise.probes.text import format_metric, format_total_rank
 from rankwise.reports.page import Fact
 
 if TYPE_CHECKING:
-    from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.results import Probe
 
 PAPER = (
@@ -22,17 +20,10 @@ PAPER = (
 )
 
 
-def count_different(layers: Sequence[LayerMetrics]) -> tuple[int, int]:
-    """Return how many layers differ from random weights, and how many can be judged."""
-    judged = [layer for layer in layers if layer.verdict not in (None, Verdict.TOO_SMALL)]
-    same = sum(layer.verdict in (Verdict.RANDOM, Verdict.NORMS_ONLY) for layer in judged)
-    return len(judged) - same, len(judged)
-
-
 def list_network_facts(probe: Probe) -> Iterator[Fact]:
     """Yield a tile for each figure of the network."""
     figures = probe.figures
-    yield Fact("Layers that differ from random", *_describe_different(probe))
+    yield Fact("Layers that differ from random", *_describe_differing(probe))
     signal = format_percent(figures.signal_energy)
     yield Fact("Signal energy", signal, "in directions above the noise")
     stable_rank = format_metric(figures.stable_rank_by_width)
@@ -58,10 +49,9 @@ def describe_paper_quality(probe: Probe) -> str:
     return f"{text}; {format_count(inflated, 'layer')} (*) {verb} rank 1 in an unfolding."
 
 
-def _describe_different(probe: Probe) -> tuple[str, str]:
-    different, judged = count_different(probe.probed)
-    small = sum(layer.verdict is Verdict.TOO_SMALL for layer in probe.probed)
+def _describe_differing(probe: Probe) -> tuple[str, str]:
+    figures = probe.figures
     unknown = sum(layer.verdict is None for layer in probe.probed)
-    remarks = [f"{small} too small to tell"] if small else []
+    remarks = [f"{figures.too_small} too small to tell"] if figures.too_small else []
     remarks += [f"{unknown} not compared"] if unknown else []
-    return f"{different} of {judged}", ", ".join(remarks)
+    return f"{figures.differing} of {figures.judged}", ", ".join(remarks)

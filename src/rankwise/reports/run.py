@@ -72,8 +72,8 @@ SCORES = {
 CRITIC_LOSS = "The critic's loss: how well it separates real images from generated ones."
 # Figures of the network that are drawn: title, and how to read it.
 FIGURES = {
-    "stable_rank": (
-        "Mean stable rank of layers",
+    "stable_rank_by_width": (
+        "Stable rank S, weighted by width",
         "It goes up with training time, also while a network overfits.",
     ),
     "total_rank": (
@@ -274,8 +274,8 @@ def _draw_heat_maps(
 
 
 def _draw_figure(rows: list[FigureRow], name: str) -> alt.Chart:
-    title = FIGURES[name][0].lower() if name in FIGURES else "Q"
-    return draw_figure(rows, name, title=title)
+    titles = {"stable_rank_by_width": "S", "total_rank": "total rank", "quality": "Q"}
+    return draw_figure(rows, name, title=titles[name])
 
 
 def _make_table(rows: Sequence[EpochLayerRow]) -> Table:

@@ -57,10 +57,10 @@ def list_run_facts(run: Run, rows: Sequence[EpochLayerRow]) -> Iterator[Fact]:
 def _list_figures(run: Run, rows: Sequence[EpochLayerRow]) -> Iterator[Fact]:
     """Tiles of the layers' figures, with their value after the first epoch that has one."""
     figures = make_figure_rows(run.epochs, rows)
-    stable_ranks = [(row["epoch"], row["stable_rank"]) for row in figures]
+    stable_ranks = [(row["epoch"], row["stable_rank_by_width"]) for row in figures]
     totals = [(row["epoch"], row["total_rank"]) for row in figures]
     for label, values, form in (
-        ("Mean stable rank", stable_ranks, ".3f"),
+        ("Stable rank S", stable_ranks, ".3f"),
         ("Total rank", totals, ",g"),
     ):
         known = [(epoch, value) for epoch, value in values if value is not None]

@@ -199,7 +199,7 @@ def _list_lost(settings: Sequence[Trials]) -> list[str]:
 def _make_runs_table(table: StudyTable) -> Table:
     task_title = ["task"] if len(table.tasks) > 1 else []
     titles = ("setting", *task_title, "seed", "status", "epochs")
-    titles += ("test score", "best epoch", "s/epoch", "Q")
+    titles += ("test score", "best epoch", "s/epoch", "S", "Q")
     rows = tuple(
         (Cell(setting), *(Cell(task.label) for _ in task_title), *_make_run_cells(run, entry))
         for task in table.tasks
@@ -217,6 +217,7 @@ def _make_runs_table(table: StudyTable) -> Table:
             "best epoch": "The best test score of any epoch. It is selected on the test set, so it "
             "is optimistic.",
             "s/epoch": "Seconds of training per epoch, without tests and saving.",
+            "S": "The stable rank, weighted by the layers' widths; it goes up with training time.",
             "Q": "The paper's figure of a network; it does not rank networks.",
         },
     )
@@ -278,6 +279,7 @@ def _make_run_cells(run: Run, entry: Entry) -> tuple[Cell, ...]:
         format_score_cell(scores[-1] if scores else None, score),
         format_score_cell(best, score),
         format_number_cell(run.trained / len(run.epochs) if run.trained else None, ".3g"),
+        format_number_cell(run.stable_rank_by_width, ".3f"),
         format_number_cell(run.quality, ".3f"),
     )
 

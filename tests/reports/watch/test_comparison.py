@@ -56,6 +56,7 @@ def test_rows_hold_every_epoch_of_every_run():
         "accuracy": 0.5,
         "perplexity": None,
         "frechet": None,
+        "stable_rank_by_width": None,
         "quality": 0.2,
         "lowest": 0.01,
         "highest": 0.02,

@@ -35,6 +35,7 @@ _CHARTS = {  # by the rows' field: title, format, caption
     "test_loss": ("Test loss", ".4~g", "Rising while the training loss falls: over-fitting."),
     "train_loss": ("Training loss", ".4~g", "How well a run fits its training data."),
     "highest": ("Learning rates", ".3~g", "From the lowest rate of a layer to the highest."),
+    "stable_rank_by_width": ("Stable rank S", ".3f", "It goes up with training time."),
     "quality": ("The paper's Q", ".3f", "It does not say which run is better."),
 }
 _BY_TIME = "Which run gets there first by the clock; the time of tests is not counted."
@@ -130,6 +131,7 @@ def _make_row(label: str, name: str, record: EpochRecord) -> dict[str, Any]:
         "train_loss": record.train.get("loss"),
         "test_loss": record.test.get("loss"),
         **{score: record.test.get(score) for score in SCORES},
+        "stable_rank_by_width": record.stable_rank_by_width,
         "quality": record.quality,
         "lowest": low,
         "highest": high,
