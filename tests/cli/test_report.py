@@ -55,6 +55,27 @@ def test_layers_can_be_left_out(run, checkpoint, tmp_path):
     assert out.read_text().count("<option") == 2  # all, and this one
 
 
+@pytest.mark.parametrize(
+    ("options", "found"), [((), True), (("--include", "fc.*"), False), (("--p", "1"), False)]
+)
+def test_a_page_begins_with_findings_where_all_weights_are_read(
+    run, checkpoint, tmp_path, options, found
+):
+    out = tmp_path / "page.html"
+    run("report", checkpoint, "-o", out, *options)
+    html = out.read_text()
+    assert ('<section class="findings"' in html) is found
+    assert ("run: rankwise check FILE" in html) is not found
+
+
+def test_an_image_names_its_layers(run, checkpoint, tmp_path):
+    folder = tmp_path / "figures"
+    options = ("--images", folder, "--image-format", "svg")
+    run("report", checkpoint, "-o", tmp_path / "page.html", *options)
+    first = min(folder.iterdir()).read_text()
+    assert re.search(r">\d+ fc[^<]*</text>", first)
+
+
 def test_options_for_checkpoints_are_refused_for_a_saved_probe(run, saved, tmp_path):
     done = run("report", saved, "-o", tmp_path / "page.html", "--p", "1")
     assert done.exit_code == 1

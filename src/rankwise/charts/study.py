@@ -106,7 +106,7 @@ def draw_by_quality(
     score: str = "accuracy",
     dataset: str = "runs",
 ) -> alt.LayerChart:
-    """Draw the test score, or the generalisation gap, of each run against its network quality Q.
+    """Draw the test score, or the generalisation gap, of each run against its Q.
 
     Rows have "setting", "optimizer", "seed", "quality" and the field: "score", or "gap", which is
     how much better the score is in training than in the test.
@@ -117,7 +117,7 @@ def draw_by_quality(
     named, unnamed = split_series(base, optimizers)
     free, axis = alt.Scale(zero=False), alt.Axis(tickCount=6)
     position: dict[str, Any] = {
-        "x": alt.X("quality:Q", title="quality Q", scale=free, axis=axis),
+        "x": alt.X("quality:Q", title="Q", scale=free, axis=axis),
         "y": make_score_axis(field, score).title(title),
         "tooltip": [
             alt.Tooltip("setting:N"),
