@@ -55,15 +55,30 @@ def test_layers_in_no_block_have_a_row_each_above_or_below():
 
 def test_stacks_are_told_apart():
     found = grid(T5)
-    assert found["encoder.block.3.layer.1.Dense.wo"][:2] == (3, "encoder.block.3")
-    assert found["decoder.block.0.layer.1.Dense.wo"][:2] == (4, "decoder.block.0")
+    assert found["encoder.block.3.layer.1.Dense.wo"][:2] == (3, "encoder.3")
+    assert found["decoder.block.0.layer.1.Dense.wo"][:2] == (4, "decoder.0")
     assert len({role for _, _, role in found.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("stacks", "labels"),
+    [
+        (("text.encoder.layers", "vision.encoder.layers"), ["text.0", "vision.0"]),
+        (("layer1", "layer2"), ["layer1.0", "layer2.0"]),
+        (("model.tower", "model.tower.deep"), ["0", "deep.0"]),
+        (("", "aux"), ["0", "aux.0"]),
+    ],
+    ids=str,
+)
+def test_a_label_is_what_distinguishes_stacks(stacks, labels):
+    names = [f"{s}.{n}.{r}".lstrip(".") for s in stacks for n in range(3) for r in "qkvo"]
+    assert [cell["block"] for cell in arrange_blocks(names)][::12] == labels
 
 
 def test_the_number_that_fills_the_grid_is_the_blocks():
     found = grid(SWIN)
     assert len({row for row, _, _ in found.values()}) == 12
-    assert found["layers.2.blocks.5.attn.qkv.weight"][1:] == ("layers.2.blocks.5", "attn.qkv")
+    assert found["layers.2.blocks.5.attn.qkv.weight"][1:] == ("2.5", "attn.qkv")
 
 
 @pytest.mark.parametrize(
@@ -75,8 +90,9 @@ def test_the_number_that_fills_the_grid_is_the_blocks():
         [f"layer{s}.{n}.conv{c}.weight" for s in (1, 2, 3) for n in range(3) for c in (1, 2)],
         [*LLAMA[:8], *(f"tower.{'abcdefghijkl'[n]}.weight" for n in range(12))],
         [f"h.{n}.part{n}.weight" for n in range(9)],
+        [*BERT, *(name.removesuffix(".weight") for name in BERT)],
     ],
-    ids=["none", "one", "plain stack", "few roles", "mostly outside", "nothing repeats"],
+    ids=["none", "one", "stack", "few roles", "mostly outside", "nothing repeats", "one cell"],
 )
 def test_other_networks_have_no_grid(names):
     assert arrange_blocks(names) is None

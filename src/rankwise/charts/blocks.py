@@ -18,6 +18,7 @@ from rankwise.charts.style import INK, IS_SELECTED
 
 FEWEST_ROLES = 4  # fewer are drawn as bars, which are easier to read
 FEWEST_BLOCKS = 3
+SIGN: dict[str, Any] = {"fontSize": 11, "aria": False}
 MOSTLY = 0.6  # of the layers that have to be in blocks, and of the grid that has to be filled
 
 
@@ -118,8 +119,11 @@ def draw_cells(
     known = base.transform_filter(f"isValid(datum.{field})")
     cells = known.mark_rect(**look).encode(x, y, colour, tooltip=tooltip)
     texts = base.transform_calculate(sign=sign).transform_filter("datum.sign !== ''")
+    unknown = texts.transform_filter(f"!isValid(datum.{field})").mark_text(color=INK, **SIGN)
+    signs = texts.transform_filter(f"isValid(datum.{field})").mark_text(**SIGN)
     contrast = alt.condition(is_light, alt.value("#111111"), alt.value("#ffffff"))
-    signs = texts.mark_text(fontSize=11, aria=False).encode(x, y, text="sign:N", color=contrast)
+    marks = [unknown.encode(x, y, text="sign:N")]
+    marks.append(signs.encode(x, y, text="sign:N", color=contrast))
     names = base.transform_filter("datum.outside").mark_text(
         align="left", dx=6, color=INK, limit=alt.ExprRef("0.8 * width"), ellipsis="…", fontSize=10
     )
@@ -127,7 +131,7 @@ def draw_cells(
         alt.X("role:N", sort=by_column, bandPosition=1), y, text="layer:N", tooltip=tooltip
     )
     frame = base.transform_filter(IS_SELECTED).mark_rect(filled=False, stroke=INK, strokeWidth=2.5)
-    return alt.LayerChart(layer=[grey, cells, signs, listed, frame.encode(x, y)])
+    return alt.LayerChart(layer=[grey, cells, *marks, listed, frame.encode(x, y)])
 
 
 def choose_step(count: int) -> int:
@@ -157,6 +161,8 @@ def _is_grid(inside: Sequence[_Place], count: int) -> bool:
     blocks, roles = {(p.stack, p.number) for p in inside}, {p.role for p in inside}
     if len(blocks) < FEWEST_BLOCKS or len(roles) < FEWEST_ROLES:
         return False
+    if len(set(inside)) < len(inside):  # two layers would share a cell
+        return False
     return len(inside) >= MOSTLY * max(count, len(blocks) * len(roles))
 
 
@@ -167,8 +173,15 @@ def _sort_blocks(inside: Sequence[_Place]) -> list[tuple[str, int]]:
 
 
 def _label_blocks(blocks: Sequence[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """A block's number; with several stacks, the part of their names that differs before it."""
-    stacks = list(dict.fromkeys(stack for stack, _ in blocks))
-    if len(stacks) == 1:
-        return {block: str(block[1]) for block in blocks}
-    return {block: f"{block[0]}.{block[1]}" for block in blocks}
+    """A block's number; with several stacks, after the parts of their names that differ."""
+    stacks = {stack: stack.split(".") if stack else [] for stack, _ in blocks}
+    start = _count_shared(list(stacks.values()))
+    end = _count_shared([parts[start:][::-1] for parts in stacks.values()])
+    names = {stack: parts[start : len(parts) - end] for stack, parts in stacks.items()}
+    return {(stack, number): ".".join([*names[stack], str(number)]) for stack, number in blocks}
+
+
+def _count_shared(lists: Sequence[Sequence[str]]) -> int:
+    """How many parts all lists begin with."""
+    columns = list(zip(*lists, strict=False))
+    return next((i for i, column in enumerate(columns) if len(set(column)) > 1), len(columns))

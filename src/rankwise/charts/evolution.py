@@ -248,9 +248,8 @@ def _name_ends(base: alt.Chart, metric: str, *, every: bool) -> alt.Chart:
     named = counted.transform_filter(shown).transform_calculate(
         name="datum.depth + ' ' + datum.layer"
     )
-    text = named.mark_text(
-        align="right", dx=-4, dy=-8, color=INK, limit=alt.ExprRef("0.7 * width"), **SILENT
-    )
+    limit = alt.ExprRef("windowSize()[0] < 500 ? 90 : 200")
+    text = named.mark_text(align="left", dx=5, color=INK, limit=limit, ellipsis="…", **SILENT)
     return text.encode(alt.X("epoch:Q"), alt.Y(f"{metric}:Q"), text="name:N")
 
 
