@@ -270,7 +270,7 @@ def _sign(base: alt.Chart, expression: str) -> alt.Chart:
 
 
 def _encode_state(states: Sequence[str]) -> alt.Color:
-    colours = [STATES[state][0] if state in STATES else "#555b63" for state in states]
+    colours: list[Any] = [STATES[state][0] if state in STATES else INK for state in states]
     legend = alt.Legend(
         orient="top",
         title=None,
