@@ -217,7 +217,7 @@ def _make_runs_table(table: StudyTable) -> Table:
             "best epoch": "The best test score of any epoch. It is selected on the test set, so it "
             "is optimistic.",
             "s/epoch": "Seconds of training per epoch, without tests and saving.",
-            "S": "The stable rank, weighted by the layers' widths; it goes up with training time.",
+            "S": "The stable rank weighted by width; records of earlier versions don't have it.",
             "Q": "The paper's figure of a network; it does not rank networks.",
         },
     )
