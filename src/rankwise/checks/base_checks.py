@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rankwise._text import format_count, sanitize
 from rankwise.checks.calibration import describe_width
 from rankwise.checks.findings import Finding, Severity, make_finding
-from rankwise.checks.inspection import Inspection
+from rankwise.checks.inspection import Change, Inspection
 from rankwise.checks.sibling_checks import Layer, list_matrices, numerical_rank
 from rankwise.numerics.randomness import MIN_WIDTH, Verdict
 from rankwise.probes.layer_metrics import LayerMetrics
@@ -34,7 +34,7 @@ def check_base(inspection: Inspection, base: Inspection) -> Iterator[Finding]:
             message = f"It holds the values of {sanitize(other)} in the base."
             yield make_finding("swapped-layer", Severity.ERROR, layer.name, message, other=other)
         if layer.name in earlier:
-            yield from _check_layer(layer, earlier[layer.name])
+            yield from _check_layer(layer, earlier[layer.name], inspection.changes.get(layer.name))
 
 
 def _is_moved(inspection: Inspection, layer: Layer, other: str) -> bool:
@@ -43,14 +43,16 @@ def _is_moved(inspection: Inspection, layer: Layer, other: str) -> bool:
     return other != layer.name and change is not None and change.distance > 0 and not is_plain
 
 
-def _check_layer(layer: Layer, base: Layer) -> Iterator[Finding]:
+def _check_layer(layer: Layer, base: Layer, change: Change | None) -> Iterator[Finding]:
     is_random = layer.row.verdict is Verdict.RANDOM and layer.is_spread_like_initial
-    if base.is_clear and is_random:
+    is_replaced = change is not None and change.cosine < _REPLACED_COSINE
+    differed = base.row.verdict in (Verdict.DIFFERS, Verdict.FLAT)
+    if is_random and (base.is_clear or (differed and is_replaced)):
         yield make_finding(
             "looks-untrained",
             Severity.ERROR,
             layer.name,
-            "The layer can't be distinguished from random weights; in the base it clearly can.",
+            "The layer can't be distinguished from random weights; in the base it can.",
             confidence=describe_width(layer.width),
             width=layer.width,
             chance=layer.row.chance or 0.0,

@@ -19,7 +19,7 @@ from rankwise.probes.layer_metrics import LayerMetrics
 
 # Chosen on one half of the families of real networks, measured on the other (docs/check.md).
 _CLEAR_OVERLAP = 8.0  # standard deviations of a sibling that clearly differs from random weights
-_CLEAR_SHARE = 0.9  # of the siblings must do so
+_CLEAR_SHARE = 0.8  # of the siblings must do so
 _SURE_WIDTH = 32  # below, a layer that looks untrained is a warning
 _MIN_SIBLINGS = 2
 _KURTOSIS_ERRORS = 5.0  # standard errors; training leaves heavier tails than any initialisation

@@ -15,7 +15,8 @@ from rankwise.probes.tensor import Status
 # Every limit was chosen on one half of the families of real networks and measured on the other
 # (docs/check.md). The largest value that a healthy network shows is given behind it.
 _DEAD_ERROR, _DEAD_WARNING = 0.5, 0.1
-_DEAD_LAYERS = 2  # so many other layers with dead filters make them the network's style
+# So many other layers with this share of dead filters make them the network's style.
+_DEAD_LAYERS, _DEAD_ELSEWHERE = 2, 0.25
 _DENSE = (
     0.5  # a matrix with more zeros than this, beside its dead filters, is pruned or constructed
 )
@@ -209,7 +210,9 @@ def _is_exception(row: LayerMetrics, facts: TensorFacts, inspection: Inspection)
     if zeros > _DENSE * alive * facts.inputs:
         return False
     others = (other for layer, other in inspection.list_layers() if layer.name != row.name)
-    affected = sum(other.dead_filters >= _DEAD_WARNING * max(1, other.filters) for other in others)
+    affected = sum(
+        other.dead_filters >= _DEAD_ELSEWHERE * max(1, other.filters) for other in others
+    )
     return affected < _DEAD_LAYERS
 
 
