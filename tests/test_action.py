@@ -168,6 +168,8 @@ def test_a_shallow_clone_fetches_what_it_compares_with(repository, run_script, t
     result, arguments = run_script(EVENT_SINCE=before)
     assert result.returncode == 0
     assert list_files(arguments) == ["new.pt"]
+    _, arguments = run_script(EVENT_SINCE="")
+    assert list_files(arguments) == ["gone.pt", "new.pt", "old.safetensors"]
 
 
 def test_given_files_and_options_reach_the_command(repository, run_script):

@@ -76,6 +76,12 @@ def test_swapped_layers_are_errors_that_name_each_other(base):
     assert found == {one: two, two: one}
 
 
+def test_layers_that_are_equal_in_the_base_are_not_swapped(base):
+    one, two = "blocks.0.attn.o.weight", "blocks.1.attn.o.weight"
+    shared = base | {two: base[one].clone()}
+    assert not find(rankwise.check(shared, shared), "swapped-layer")
+
+
 def test_missing_added_reshaped_and_recast_tensors(base):
     changed = {name: tensor for name, tensor in tune(base).items() if name != "head.weight"}
     changed["classifier.weight"] = plant(10, 64)

@@ -84,13 +84,14 @@ def inspect_target(
             if tensor.shape != weight.shape:  # a product of factors that is never formed
                 return
             facts[weight.name] = _gather_facts(weight, tensor)
-            other = earlier.get(weight.name)
-            if other is not None and _is_comparable(weight, other):
-                with loading:
-                    reference = other.load()
-                changes[weight.name] = measure_change(tensor, reference)
         except _UNREADABLE as error:
             unreadable[weight.name] = " ".join(str(error).split()) or repr(error)
+            return
+        other = earlier.get(weight.name)
+        if other is not None and _is_comparable(weight, other):
+            with loading:
+                reference = other.load()
+            changes[weight.name] = measure_change(tensor, reference)
 
     marked = mark_ties(weights.tensors)
     rows = measure_weights(

@@ -55,14 +55,14 @@ def _count_problems(result: Findings, layers: int) -> str:
 
 
 def _count_verdicts(result: Findings) -> Iterator[str]:
-    verdicts = [row.verdict for row in result.probe.probed if row.verdict is not None]
-    small = verdicts.count(Verdict.TOO_SMALL)
-    differ = verdicts.count(Verdict.DIFFERS) + verdicts.count(Verdict.FLAT)
-    judged = len(verdicts) - small
+    figures = result.probe.figures
+    flat = sum(row.verdict is Verdict.FLAT for row in result.probe.probed)
+    differ, judged, small = figures.differing, figures.judged, figures.too_small
     if judged:
         share = f"{differ}" if differ == judged else f"{differ} of {judged}"
         verb = "differs" if differ == judged == 1 else "differ"
-        rest = f", {small} too small to tell" if small else ""
+        rest = f", {flat} flatter than random" if flat else ""
+        rest += f", {small} too small to tell" if small else ""
         yield f"{share} {verb} from random weights{rest}"
     elif small:
         yield f"{small} too small to tell from random weights"

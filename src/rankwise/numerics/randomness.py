@@ -62,8 +62,9 @@ class RandomnessTest:
 
     Attributes:
         verdict: What the numbers below come to.
-        chance: The probability that random weights differ from the expectation as much; 0 where it
-            is too small for float64, 1 where there was nothing to test.
+        chance: The probability that random weights differ from the expectation as much, by their
+            overlap, or by their largest direction where only that stands out; 0 where it is too
+            small for float64, 1 where there was nothing to test.
         overlap: (Σr² − its mean) / its standard deviation, over all pairs of filters.
     """
 
