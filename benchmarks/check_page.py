@@ -54,7 +54,7 @@ def write_page(measured: Measured) -> None:
     reported = [c for c in measured.checked if c.is_reported]
     parts = {
         "kinds": _format_kinds(reported),
-        "widths": _format_widths(measured),
+        "widths": _format_widths(measured, reported),
         "unclear": str(sum(rates.trained_random for rates in measured.widths)),
         "judged": f"{sum(rates.trained for rates in measured.widths):,}",
         "networks": str(len(measured.checked)),
@@ -90,22 +90,31 @@ def _format_kinds(checked: Sequence[Checked]) -> str:
     return f"{format_table(heads, rows)}\n\nOf {len(checked)} healthy networks, see below."
 
 
-def _format_widths(measured: Measured) -> str:
-    ends = [f"–{after - 1}" for after in WIDTHS[1:]] + [" and more"]
-    rows = [
-        (
-            f"{rates.least}{end}",
-            _format_rate(rates.random_differ, rates.random),
-            _format_rate(rates.trained_random, rates.trained),
+def _format_widths(measured: Measured, reported: Sequence[Checked]) -> str:
+    layers = [layer for c in reported for layer in list_matrices(c.inspection)]
+    rows = []
+    for rates, after in zip(measured.widths, (*WIDTHS[1:], 1 << 62), strict=True):
+        own = [x for x in layers if rates.least <= x.width < after and x.row.verdict]
+        empty = sum(x.row.rank == 0 for x in own)
+        rows.append(
+            (
+                _name_width(rates.least, after),
+                _format_rate(rates.random_differ, rates.random),
+                _format_rate(rates.trained_random, rates.trained),
+                _format_rate(empty, len(own)),
+            )
         )
-        for rates, end in zip(measured.widths, ends, strict=True)
-    ]
     heads = (
         "width",
         "random layers that are not called random",
         "trained layers in which no direction stands out",
+        "trained layers of rank 0 by EVBMF",
     )
     return format_table(heads, rows)
+
+
+def _name_width(least: int, after: int) -> str:
+    return f"{least}–{after - 1}" if after < 1 << 62 else f"{least} and more"
 
 
 def _describe_half(checked: Sequence[Checked]) -> str:
@@ -194,8 +203,7 @@ def _format_reinitialised(injections: Sequence[Injection]) -> str:
     for least, after in zip(WIDTHS, (*WIDTHS[1:], 1 << 62), strict=True):
         own = [x for x in injections if x.fault == _REINITIALISED and least <= x.width < after]
         beside = [row for row in own if row.siblings >= 2]
-        end = f"–{after - 1}" if after < 1 << 62 else " and more"
-        rows.append((f"{least}{end}", *_format_siblings(own, beside)))
+        rows.append((_name_width(least, after), *_format_siblings(own, beside)))
     wide = [x for x in injections if x.fault == _REINITIALISED and x.width >= _SURE_WIDTH]
     rows.append(
         (f"{_SURE_WIDTH} and more", *_format_siblings(wide, [x for x in wide if x.siblings >= 2]))
