@@ -1,4 +1,4 @@
-"""Write docs/checkpoints.md: real checkpoints that ship inside packages, probed one by one."""
+"""Write docs/checkpoints.md: real checkpoints that ship inside packages, checked one by one."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _FILES = (
 )
 _INTRODUCTION = """# Real checkpoints it was tested on
 
-Probed by `rankwise probe FILE`; this page is written by `python -m benchmarks.checkpoints`.
+Checked by `rankwise check FILE`; this page is written by `python -m benchmarks.checkpoints`.
 Tensors that are not probed are listed by the probe with the reason. For a file that can't or must
 not be read, the table gives the error message.
 """
 
 
 def main() -> None:
-    """Download and probe the files and write the page."""
-    heads = ("package", "file", "what", "probed", "other tensors", "coverage", "Q")
+    """Download and check the files and write the page."""
+    heads = ("package", "file", "what", "probed", "other tensors", "coverage", "check")
     rows = [_build_row(*entry) for entry in _FILES]
     _PAGE.write_text(f"{_INTRODUCTION}\n{format_table(heads, rows)}\n", encoding="utf-8")
     print(f"Written: {_PAGE}")
@@ -53,11 +53,12 @@ def _build_row(package: str, pattern: str, what: str) -> tuple[str, ...]:
     name = Path(pattern).name
     try:
         path = download_checkpoint(package, pattern)
-        probe = rankwise.probe(path)
+        result = rankwise.check(path)
     except FileNotFoundError as error:
         return package, name, what, f"not tested: {error}", "", "", ""
     except rankwise.RankwiseError as error:
         return package, name, what, str(error).removeprefix(f"{path}: "), "", "", ""
+    probe = result.probe
     probed = Counter(layer.kind for layer in probe.probed)
     others = Counter(layer.status.value for layer in probe.layers if not layer.is_probed)
     return (
@@ -67,7 +68,7 @@ def _build_row(package: str, pattern: str, what: str) -> tuple[str, ...]:
         ", ".join(f"{count} {kind}" for kind, count in probed.most_common()),
         ", ".join(f"{count} {status}" for status, count in others.most_common()),
         f"{probe.coverage:.1%}",
-        "–" if probe.quality is None else f"{probe.quality:.3f}",
+        result.summary(),
     )
 
 

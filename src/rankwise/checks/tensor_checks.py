@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rankwise._text import format_count, format_percent
+from rankwise._text import format_percent
 from rankwise.checks.facts import TensorFacts
 from rankwise.checks.findings import Finding, Severity, make_finding
 from rankwise.checks.inspection import Inspection, measure_coverage
@@ -74,7 +74,7 @@ def _describe_not_finite(row: LayerMetrics, facts: TensorFacts) -> Finding:
         "not-finite",
         severity,
         row.name,
-        f"{facts.not_finite:,} of {format_count(facts.entries, 'number')} {verb} {what}.",
+        f"{facts.not_finite:,} of {facts.entries:,} numbers {verb} {what}.",
         not_finite=facts.not_finite,
         entries=facts.entries,
     )

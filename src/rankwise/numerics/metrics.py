@@ -46,7 +46,7 @@ def condition(values: npt.ArrayLike) -> float:
         values: d_i, the singular values of the low-rank part.
 
     Returns:
-        A number in [0, 1], lower is better; 1 for an empty low-rank part.
+        A number in [0, 1], 0 for equal singular values; 1 for an empty low-rank part.
 
     Example:
         >>> import rankwise

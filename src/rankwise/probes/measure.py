@@ -304,7 +304,7 @@ def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
 
 def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
     def mean(metric: Callable[[ModeMetrics], float]) -> float:
-        return math.fsum(map(metric, modes)) / len(modes)
+        return math.fsum(metric(mode) / len(modes) for mode in modes)  # no sum may overflow
 
     prominences = [mode.prominence for mode in modes if mode.prominence is not None]
     return dataclasses.replace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, TypeVar
 
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Line = tuple[Cell, ...]
 
-MAX_QUALITY = math.pi / 2
 BY_NAME = "layers are listed by name; their order in the network is not known"
 _MAX_NAMES = 4  # names listed before "and 12 more"
 _BAR_WIDTH = 4
