@@ -173,11 +173,11 @@ def test_a_shallow_clone_fetches_what_it_compares_with(repository, run_script, t
 
 
 def test_given_files_and_options_reach_the_command(repository, run_script):
-    for name in ("deep/er/a b.npz", "deep/c.npz", "-d.pt"):
+    for name in ("deep/er/a b.npz", "deep/c.npz", "-d.pt", "e f/g.npz"):
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         (repository / name).write_text("untracked")
     result, arguments = run_script(
-        RANKWISE_FILES="  deep/**/*.npz\n\n-d.pt\nmissing.pt",
+        RANKWISE_FILES="  deep/**/*.npz\n\n-d.pt\ne f/*.npz\nmissing.pt",
         RANKWISE_IGNORE="dead-filters\n  looks-untrained:pooler.* \n",
         RANKWISE_FAIL_ON="warning",
         RANKWISE_BASE="the base.pt",
@@ -188,7 +188,7 @@ def test_given_files_and_options_reach_the_command(repository, run_script):
         *("check", "--fail-on", "warning"),
         *("--ignore", "dead-filters", "--ignore", "looks-untrained:pooler.*"),
         *("--base", "the base.pt", "--sarif", "out.sarif", "--"),
-        *("deep/c.npz", "deep/er/a b.npz", "-d.pt", "missing.pt"),
+        *("deep/c.npz", "deep/er/a b.npz", "-d.pt", "e f/g.npz", "missing.pt"),
     ]
 
 
