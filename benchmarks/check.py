@@ -41,6 +41,7 @@ from rankwise.probes.tensor import Weight
 _CALIBRATION = Path("src/rankwise/checks/calibration.json")
 WIDTHS = (16, 32, 64, 128, 256)
 _LAYERS = 6  # of each network that faults are injected into
+_REINITIALISED = 40  # and that are re-initialised
 _MAX_SIDE, _MAX_ENTRIES = 1024, 2 << 20  # of those layers
 _DRAWS = {16: 3000, 32: 3000, 64: 2000, 128: 1000, 256: 300}
 _USUAL_CHANGE = Change(0.01, 1.0)  # of the layers that a fault leaves alone, against the base
@@ -149,12 +150,12 @@ def _inject_faults(
     eligible = [layer for layer in layers if _is_eligible(layer)]
     order = torch.randperm(len(eligible), generator=generator).tolist()
     weights = _load_weights(checked)
-    for layer in (eligible[i] for i in order[:_LAYERS]):
+    for place, layer in enumerate(eligible[i] for i in order[:_REINITIALISED]):
         weight = weights[layer.name]
         tensor = weight.load().detach().float().clone(memory_format=torch.contiguous_format)
         siblings = [x for x in layers if x.name != layer.name and _are_siblings(x, layer)]
         sibling = weights[siblings[0].name].load().detach().float() if siblings else None
-        for fault in FAULTS:
+        for fault in FAULTS if place < _LAYERS else FAULTS[:1]:
             broken = fault.apply(tensor, sibling, generator)
             if broken is None:
                 continue

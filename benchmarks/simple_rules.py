@@ -39,14 +39,14 @@ def compute_moments(group: str, weight: Tensor) -> Moments | None:
     center = w - w.mean()
     variance = float((center**2).mean())
     median = float(w.abs().median())
-    if variance == 0 or median == 0:
+    if variance == 0:
         return None
     scale = math.log(float(weight.detach().double().abs().max()))
     return Moments(
         group,
         0.5 * math.log(float((w**2).mean())) + scale,
         float((center**4).mean()) / variance**2,
-        -math.log(median),
+        -math.log(median) if median else math.inf,
     )
 
 
@@ -84,7 +84,9 @@ class SimpleRules:
             for name, rule in _RULES.items():
                 scores = [rule(m, _list_siblings(layers, key)) for key, m in layers.items()]
                 worst[name].append(max(scores, default=-math.inf))
-        return cls({n: float(np.quantile(v, 1 - _FALSE_ALARMS)) for n, v in worst.items()})
+        return cls(
+            {n: float(np.quantile(v, 1 - _FALSE_ALARMS, method="higher")) for n, v in worst.items()}
+        )
 
     def find(self, layers: Mapping[str, Moments], name: str, moments: Moments | None) -> set[str]:
         """Return the rules that notice a layer; all do where it has no moments."""

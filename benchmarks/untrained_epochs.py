@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rankwise.checks.check import check_inspection
 from rankwise.checks.findings import Severity
 from rankwise.checks.inspection import inspect_target
+from rankwise.checks.sibling_checks import Layer, list_matrices
 from rankwise.lab.networks import NetworkSpec, build_network
 
 _EPOCHS = (1, 2, 3, 5, 10, 20)
@@ -24,7 +25,7 @@ class UntrainedLayer:
     """One layer with its initial values after some epochs of training of the others."""
 
     epochs: int
-    width: int
+    siblings: int
     severity: Severity | None  # what "looks-untrained" says
 
 
@@ -67,5 +68,10 @@ def _put_back(
             for finding in check_inspection(inspection)
             if finding.layer == name and finding.kind == "looks-untrained"
         ]
-        width = min(facts.filters, facts.inputs)
-        yield UntrainedLayer(epoch, width, severities[0] if severities else None)
+        siblings = _count_siblings(list_matrices(inspection), name)
+        yield UntrainedLayer(epoch, siblings, severities[0] if severities else None)
+
+
+def _count_siblings(layers: list[Layer], name: str) -> int:
+    (own,) = (layer for layer in layers if layer.name == name)
+    return sum(x.role == own.role and x.row.shape == own.row.shape for x in layers) - 1

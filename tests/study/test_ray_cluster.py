@@ -147,6 +147,7 @@ def test_a_study_ends_with_every_run_once_though_a_node_is_killed(
         run = load_run(folder_of(config))
         assert [record.epoch for record in run.epochs] == list(range(1, EPOCHS + 1))
     assert contents(folder_of(runs[0])) == undisturbed
+    wait_for(lambda: ray.cluster_resources()["CPU"] == NODE["num_cpus"])  # for the tests after it
 
 
 def test_broken_runs_fail_at_once_and_the_others_go_on(ray, tmp_path):

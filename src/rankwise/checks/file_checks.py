@@ -15,6 +15,7 @@ from rankwise._text import format_count, sanitize
 from rankwise.api import Target
 from rankwise.checks.findings import Finding, Severity, make_finding
 from rankwise.checks.inspection import Inspection
+from rankwise.checks.sibling_checks import find_role
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.text import list_names
 
@@ -74,7 +75,7 @@ def _check_types(inspection: Inspection) -> Iterator[Finding]:
     """Find layers whose type differs from that of nearly all their siblings."""
     roles: dict[tuple[str, tuple[int, ...]], list[LayerMetrics]] = defaultdict(list)
     for row in inspection.probe.probed:
-        roles[re.sub(r"\d+", "#", row.name), row.shape].append(row)
+        roles[find_role(row.name), row.shape].append(row)
     for rows in roles.values():
         (usual, count), *others = Counter(row.dtype for row in rows).most_common()
         if not others or count < max(_MIN_SIBLINGS, 0.75 * len(rows)):

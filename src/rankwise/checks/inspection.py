@@ -125,7 +125,8 @@ def measure_coverage(probe: Probe) -> float:
         1.0
     """
     checked = sum(row.parameters for row in probe.layers if row.status in _CHECKED)
-    return checked / max(1, probe.figures.parameters)
+    masks = sum(row.parameters for row in probe.layers if row.dtype == "bool")
+    return checked / max(1, probe.figures.parameters - masks)
 
 
 def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:

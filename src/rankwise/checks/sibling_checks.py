@@ -22,6 +22,7 @@ _CLEAR_OVERLAP = 8.0  # standard deviations of a sibling that clearly differs fr
 _CLEAR_SHARE = 0.8  # of the siblings must do so
 _SURE_WIDTH = 32  # below, a layer that looks untrained is a warning
 _MIN_SIBLINGS = 2
+_MAX_SIBLINGS = 100
 _KURTOSIS_ERRORS = 5.0  # standard errors; training leaves heavier tails than any initialisation
 _SCALE_WARNING, _SCALE_ERROR = math.log(6), math.log(1000)  # 316, in a face detector
 _SPREADS = 4.0  # a deviation counts if it is so many times the spread of the siblings
@@ -36,16 +37,12 @@ class Layer:
 
     row: LayerMetrics
     facts: TensorFacts
+    role: str  # its name without numbers: equal for the same part of all blocks
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.row.name
-
-    @property
-    def role(self) -> str:
-        """Its name without numbers: equal for the same part of all blocks."""
-        return re.sub(r"\d+", "#", self.row.name)
 
     @property
     def width(self) -> int:
@@ -68,27 +65,47 @@ class Layer:
 
 def list_matrices(inspection: Inspection) -> list[Layer]:
     """Return the probed weights that have two sides and a value other than zero."""
-    layers = (Layer(row, facts) for row, facts in inspection.list_layers())
-    return [layer for layer in layers if min(layer.facts.filters, layer.facts.inputs) > 1]
+    return [
+        Layer(row, facts, find_role(row.name))
+        for row, facts in inspection.list_layers()
+        if min(facts.filters, facts.inputs) > 1
+    ]
+
+
+def find_role(name: str) -> str:
+    """Return a name without its numbers.
+
+    Example:
+        >>> from rankwise.checks.sibling_checks import find_role
+        >>> find_role("layers.12.attn.q_proj.weight")
+        'layers.#.attn.q_proj.weight'
+    """
+    return re.sub(r"\d+", "#", name)
 
 
 def check_siblings(inspection: Inspection) -> Iterator[Finding]:
     """Compare every layer with those of its role and shape."""
     layers = list_matrices(inspection)
-    shapes: dict[tuple[str, tuple[int, ...]], list[Layer]] = defaultdict(list)
+    shapes: dict[tuple[object, ...], list[Layer]] = defaultdict(list)
+    roles: dict[tuple[object, ...], list[Layer]] = defaultdict(list)
     for layer in layers:
         shapes[layer.row.kind, layer.row.shape].append(layer)
+        roles[layer.row.kind, layer.row.shape, layer.role].append(layer)
     yield from _check_network(layers)
     for layer in layers:
-        same_shape = [
-            other for other in shapes[layer.row.kind, layer.row.shape] if other is not layer
-        ]
-        siblings = [other for other in same_shape if other.role == layer.role]
+        same_shape = _select_others(shapes[layer.row.kind, layer.row.shape], layer)
+        siblings = _select_others(roles[layer.row.kind, layer.row.shape, layer.role], layer)
         if layer.row.verdict in (Verdict.RANDOM, Verdict.NORMS_ONLY):
             yield _check_untrained(layer, layer.row.verdict, siblings, same_shape)
         yield from _check_scale(layer, siblings)
         yield from _check_collapse(layer, siblings)
     yield from _find_identical(layers)
+
+
+def _select_others(group: Sequence[Layer], layer: Layer) -> list[Layer]:
+    """Return the others of a group; of thousands, as experts are, some spread over all of them."""
+    step = -(-len(group) // _MAX_SIBLINGS)
+    return [other for other in group[::step] if other is not layer]
 
 
 def _check_network(layers: Sequence[Layer]) -> Iterator[Finding]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from rankwise._text import format_percent
 from rankwise.checks.facts import TensorFacts
@@ -23,14 +25,44 @@ _DENSE = (
 _COPIES_ERROR, _COPIES_WARNING = 0.5, 0.1  # 0.46, in filters of 24 inputs
 _ENTRY_ERROR, _ENTRY_WARNING = 30.0, 10.0  # 6.4, in the first block of a sentence encoder
 _VECTOR_ENTRY = 1e6  # 307, in a bias of 8 numbers
+_FEW = 8  # numbers; constants of a graph may hold fewer, of any size
 _HUGE = 1e4  # an absolute value that biases, norm scales and running statistics do not reach alone
 _FILTER_ERROR, _FILTER_WARNING = 50.0, 15.0  # 8, in a depthwise convolution
 _DIRECTION_ERROR, _DIRECTION_WARNING = 0.9999, 0.99  # 0.998
 _LITTLE_CHECKED = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """What the rules for one tensor ask of the others, counted once.
+
+    Attributes:
+        kinds: How many tensors there are of each kind and shape.
+        zeros: How many of them hold nothing but zeros.
+        dead: The layers with a large share of dead filters.
+    """
+
+    kinds: Mapping[tuple[str, tuple[int, ...]], int]
+    zeros: Mapping[tuple[str, tuple[int, ...]], int]
+    dead: frozenset[str]
+
+
+def _survey(inspection: Inspection) -> _Network:
+    rows = inspection.probe.layers
+    return _Network(
+        Counter((row.kind, row.shape) for row in rows),
+        Counter((row.kind, row.shape) for row in rows if row.frobenius_norm == 0),
+        frozenset(
+            row.name
+            for row, facts in inspection.list_layers()
+            if facts.filters and facts.dead_filters >= _DEAD_ELSEWHERE * facts.filters
+        ),
+    )
+
+
 def check_tensors(inspection: Inspection) -> Iterator[Finding]:
     """Check every tensor by itself."""
+    network = _survey(inspection)
     for row in inspection.probe.layers:
         if row.status is Status.UNREADABLE:
             message = f"The tensor can't be read: {row.reason}."
@@ -38,7 +70,7 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
         facts = inspection.facts.get(row.name)
         if facts is None:
             if row.is_probed and row.frobenius_norm == 0:  # a product of factors, one of them zero
-                yield _describe_zero(row, inspection)
+                yield _describe_zero(row, network)
             if row.status is Status.NOT_FINITE:  # a product of factors that is never formed
                 message = "Its factors hold NaN or infinite numbers."
                 yield make_finding("not-finite", Severity.ERROR, row.name, message)
@@ -48,7 +80,7 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
         elif min(facts.filters, facts.inputs) < 2:
             yield from _check_vector(row, facts)
         else:
-            yield from _check_matrix(row, facts, inspection)
+            yield from _check_matrix(row, facts, network)
 
 
 def check_coverage(inspection: Inspection) -> Iterator[Finding]:
@@ -81,15 +113,13 @@ def _describe_not_finite(row: LayerMetrics, facts: TensorFacts) -> Finding:
 
 
 def _check_vector(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]:
-    if facts.entries >= 8 and facts.largest > max(_HUGE, _VECTOR_ENTRY * facts.runner_up):
+    if _is_absurd(facts):
         yield _describe_entry(row, facts, Severity.ERROR)
 
 
-def _check_matrix(
-    row: LayerMetrics, facts: TensorFacts, inspection: Inspection
-) -> Iterator[Finding]:
+def _check_matrix(row: LayerMetrics, facts: TensorFacts, network: _Network) -> Iterator[Finding]:
     if facts.is_zero:
-        yield _describe_zero(row, inspection)
+        yield _describe_zero(row, network)
     elif facts.is_constant:
         is_wide = min(facts.filters, facts.inputs) >= MIN_WIDTH
         message = f"All {facts.entries:,} numbers are {facts.high:.6g}."
@@ -97,18 +127,14 @@ def _check_matrix(
         yield make_finding("constant", severity, row.name, message, value=facts.high)
     else:
         yield from _check_dominance(row, facts)
-        yield from _check_filters(row, facts, inspection)
+        if not _is_absurd(facts):  # beside such a number every other filter looks dead
+            yield from _check_filters(row, facts, network)
 
 
-def _describe_zero(row: LayerMetrics, inspection: Inspection) -> Finding:
+def _describe_zero(row: LayerMetrics, network: _Network) -> Finding:
     # Masks come in numbers, and so do weights that are zero by design until they are trained.
-    alike = [
-        other
-        for other in inspection.probe.layers
-        if other.name != row.name and (other.kind, other.shape) == (row.kind, row.shape)
-    ]
-    zeros = sum(other.frobenius_norm == 0 for other in alike)
-    severity = Severity.WARNING if len(alike) > 1 and zeros == len(alike) else Severity.ERROR
+    alike, zeros = (count[row.kind, row.shape] for count in (network.kinds, network.zeros))
+    severity = Severity.WARNING if alike > 2 and zeros == alike else Severity.ERROR
     message = f"All {row.parameters:,} numbers are zero."
     return make_finding("all-zero", severity, row.name, message, entries=row.parameters)
 
@@ -118,7 +144,9 @@ def _check_dominance(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]
     ratio = facts.largest / facts.runner_up if facts.runner_up else float("inf")
     width = min(facts.filters, facts.inputs)
     direction = ((row.spectral_norm or 0.0) / (row.frobenius_norm or 1.0)) ** 2
-    if severity := _grade(ratio, _ENTRY_ERROR, _ENTRY_WARNING):
+    if _is_absurd(facts):
+        yield _describe_entry(row, facts, Severity.ERROR)
+    elif severity := _grade(ratio, _ENTRY_ERROR, _ENTRY_WARNING):
         # Two rows of an embedding, or a kernel of few numbers, may well have one large number.
         yield _describe_entry(row, facts, severity if width >= MIN_WIDTH else Severity.NOTE)
     elif width < MIN_WIDTH:
@@ -141,6 +169,11 @@ def _check_dominance(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]
         )
 
 
+def _is_absurd(facts: TensorFacts) -> bool:
+    """Return whether one number is beyond anything that a weight, bias or statistic can be."""
+    return facts.entries >= _FEW and facts.largest > max(_HUGE, _VECTOR_ENTRY * facts.runner_up)
+
+
 def _describe_entry(row: LayerMetrics, facts: TensorFacts, severity: Severity) -> Finding:
     message = (
         f"The largest number is {facts.largest:.3g}, the second largest {facts.runner_up:.3g}."
@@ -155,15 +188,13 @@ def _describe_entry(row: LayerMetrics, facts: TensorFacts, severity: Severity) -
     )
 
 
-def _check_filters(
-    row: LayerMetrics, facts: TensorFacts, inspection: Inspection
-) -> Iterator[Finding]:
+def _check_filters(row: LayerMetrics, facts: TensorFacts, network: _Network) -> Iterator[Finding]:
     if facts.dead_filters:
         share = facts.dead_filters / facts.filters
         severity = _grade(share, _DEAD_ERROR, _DEAD_WARNING) or Severity.NOTE
         if row.kind == "embedding":  # rows of tokens that never occur
             severity = Severity.NOTE
-        elif severity is Severity.ERROR and not _is_exception(row, facts, inspection):
+        elif severity is Severity.ERROR and not _is_exception(row, facts, network):
             severity = Severity.WARNING
         message = f"{facts.dead_filters} of {facts.filters} filters are zero or nearly zero."
         yield make_finding(
@@ -203,17 +234,13 @@ def _check_filters(
         )
 
 
-def _is_exception(row: LayerMetrics, facts: TensorFacts, inspection: Inspection) -> bool:
+def _is_exception(row: LayerMetrics, facts: TensorFacts, network: _Network) -> bool:
     """Return whether a layer of many dead filters stands alone in a network without pruning."""
     alive = facts.filters - facts.dead_filters
     zeros = facts.zeros - facts.dead_filters * facts.inputs
     if zeros > _DENSE * alive * facts.inputs:
         return False
-    others = (other for layer, other in inspection.list_layers() if layer.name != row.name)
-    affected = sum(
-        other.dead_filters >= _DEAD_ELSEWHERE * max(1, other.filters) for other in others
-    )
-    return affected < _DEAD_LAYERS
+    return len(network.dead - {row.name}) < _DEAD_LAYERS
 
 
 def _grade(value: float, error: float, warning: float) -> Severity | None:
