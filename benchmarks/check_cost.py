@@ -1,4 +1,4 @@
-"""Claim: comparing every layer with random weights is cheap beside its spectrum, and so is a check.
+"""Claim: comparing layers with random weights adds half of the time of their metrics at most.
 
 *Metrics alone* is what `epoch_step()` measures; `rankwise.probe` compares each layer with random
 weights as well; `rankwise.check` also passes once over all numbers.

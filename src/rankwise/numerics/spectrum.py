@@ -234,12 +234,12 @@ def _compute_gram(weight: Tensor, scale: float) -> Array | Tensor:
 
 def _find_scale(weight: Tensor) -> float:
     """Return a power of two near the largest entry: dividing by it is exact and avoids overflow."""
-    largest = 0.0
-    for block in _split_blocks(weight, 1.0):
-        peak = float(_as_tensor(block).abs().max())
-        if not math.isfinite(peak):
-            raise NotFiniteError("it holds NaN or infinity")
-        largest = max(largest, peak)
+    if weight.dtype.itemsize == 1:  # the smallest types can't be compared
+        weight = weight.to(torch.float32)
+    ends = [float(end) for end in weight.detach().aminmax()]
+    if not all(map(math.isfinite, ends)):
+        raise NotFiniteError("it holds NaN or infinity")
+    largest = max(map(abs, ends))
     return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
 
 
