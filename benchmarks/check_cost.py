@@ -1,4 +1,4 @@
-"""Claim: comparing layers with random weights adds half of the time of their metrics at most.
+"""Claim: comparing layers with random weights adds up to about half of the time of their metrics.
 
 *Metrics alone* is what `epoch_step()` measures; `rankwise.probe` compares each layer with random
 weights as well; `rankwise.check` also passes once over all numbers.

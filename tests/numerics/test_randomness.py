@@ -235,3 +235,10 @@ def test_types_of_less_precision_give_nearly_the_same(dtype):
     one, other = compare(weight), compare(weight.to(dtype))
     assert other.verdict is one.verdict
     assert other.overlap == pytest.approx(one.overlap, abs=0.1)
+
+
+def test_of_thousands_of_filters_some_are_enough():
+    noise = draw(7, 6000, 24)
+    assert compare(noise).verdict is Verdict.RANDOM
+    direction = np.outer(draw(8, 6000, 1), draw(9, 1, 24))
+    assert compare(noise + 0.3 * direction).verdict is Verdict.DIFFERS
