@@ -65,7 +65,8 @@ def describe_alarms(kind: str, severity: str) -> str:
     if not known.networks:
         return ""
     count = known.alarms.get((kind, severity), 0)
-    return f"{count} of {known.networks} healthy networks have such {_ARTICLES[severity]}."
+    verb = "has" if count == 1 else "have"
+    return f"{count} of {known.networks} healthy networks {verb} such {_ARTICLES[severity]}."
 
 
 _ARTICLES = {"error": "an error", "warning": "a warning", "note": "a note"}

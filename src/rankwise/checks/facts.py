@@ -22,6 +22,9 @@ _STRONG = 0.95
 NEAR_IDENTICAL = 0.9999
 # Beyond this number of filters only exact copies are looked for.
 _MAX_PAIRED = 8192
+_ABSURD = 1e6  # times the second largest number; 307 in a healthy bias of 8 numbers
+_HUGE = 1e4  # an absolute value that biases, norm scales and running statistics do not reach alone
+_FEW = 8  # numbers; constants of a graph may hold fewer, of any size
 _PROJECTED = 48  # dimensions that filters are projected to before pairs are compared
 
 
@@ -71,6 +74,11 @@ class TensorFacts:
     def is_constant(self) -> bool:
         """Whether all entries are one number other than zero."""
         return self.entries > 1 and self.low == self.high != 0.0
+
+    @property
+    def has_absurd_entry(self) -> bool:
+        """Whether one number is beyond anything that a weight, bias or statistic can be."""
+        return self.entries >= _FEW and self.largest > max(_HUGE, _ABSURD * self.runner_up)
 
     @property
     def is_zero(self) -> bool:

@@ -97,8 +97,9 @@ def check_siblings(inspection: Inspection) -> Iterator[Finding]:
         siblings = _select_others(roles[layer.row.kind, layer.row.shape, layer.role], layer)
         if layer.row.verdict in (Verdict.RANDOM, Verdict.NORMS_ONLY):
             yield _check_untrained(layer, layer.row.verdict, siblings, same_shape)
-        yield from _check_scale(layer, siblings)
-        yield from _check_collapse(layer, siblings)
+        if not layer.facts.has_absurd_entry:  # which explains its scale and its rank
+            yield from _check_scale(layer, siblings)
+            yield from _check_collapse(layer, siblings)
     yield from _find_identical(layers)
 
 

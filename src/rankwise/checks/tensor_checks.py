@@ -19,14 +19,10 @@ from rankwise.probes.tensor import Status
 _DEAD_ERROR, _DEAD_WARNING = 0.5, 0.1
 # So many other layers with this share of dead filters make them the network's style.
 _DEAD_LAYERS, _DEAD_ELSEWHERE = 2, 0.25
-_DENSE = (
-    0.5  # a matrix with more zeros than this, beside its dead filters, is pruned or constructed
-)
+# A matrix with more zeros than this, beside its dead filters, is pruned or constructed.
+_DENSE = 0.5
 _COPIES_ERROR, _COPIES_WARNING = 0.5, 0.1  # 0.46, in filters of 24 inputs
 _ENTRY_ERROR, _ENTRY_WARNING = 30.0, 10.0  # 6.4, in the first block of a sentence encoder
-_VECTOR_ENTRY = 1e6  # 307, in a bias of 8 numbers
-_FEW = 8  # numbers; constants of a graph may hold fewer, of any size
-_HUGE = 1e4  # an absolute value that biases, norm scales and running statistics do not reach alone
 _FILTER_ERROR, _FILTER_WARNING = 50.0, 15.0  # 8, in a depthwise convolution
 _DIRECTION_ERROR, _DIRECTION_WARNING = 0.9999, 0.99  # 0.998
 _LITTLE_CHECKED = 0.5
@@ -113,7 +109,7 @@ def _describe_not_finite(row: LayerMetrics, facts: TensorFacts) -> Finding:
 
 
 def _check_vector(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]:
-    if _is_absurd(facts):
+    if facts.has_absurd_entry:
         yield _describe_entry(row, facts, Severity.ERROR)
 
 
@@ -127,7 +123,7 @@ def _check_matrix(row: LayerMetrics, facts: TensorFacts, network: _Network) -> I
         yield make_finding("constant", severity, row.name, message, value=facts.high)
     else:
         yield from _check_dominance(row, facts)
-        if not _is_absurd(facts):  # beside such a number every other filter looks dead
+        if not facts.has_absurd_entry:  # beside such a number every other filter looks dead
             yield from _check_filters(row, facts, network)
 
 
@@ -144,7 +140,7 @@ def _check_dominance(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]
     ratio = facts.largest / facts.runner_up if facts.runner_up else float("inf")
     width = min(facts.filters, facts.inputs)
     direction = ((row.spectral_norm or 0.0) / (row.frobenius_norm or 1.0)) ** 2
-    if _is_absurd(facts):
+    if facts.has_absurd_entry:
         yield _describe_entry(row, facts, Severity.ERROR)
     elif severity := _grade(ratio, _ENTRY_ERROR, _ENTRY_WARNING):
         # Two rows of an embedding, or a kernel of few numbers, may well have one large number.
@@ -167,11 +163,6 @@ def _check_dominance(row: LayerMetrics, facts: TensorFacts) -> Iterator[Finding]
             f"One direction holds {100 * direction:.2f} % of the layer's energy.",
             share=direction,
         )
-
-
-def _is_absurd(facts: TensorFacts) -> bool:
-    """Return whether one number is beyond anything that a weight, bias or statistic can be."""
-    return facts.entries >= _FEW and facts.largest > max(_HUGE, _VECTOR_ENTRY * facts.runner_up)
 
 
 def _describe_entry(row: LayerMetrics, facts: TensorFacts, severity: Severity) -> Finding:
