@@ -65,7 +65,7 @@ def main() -> None:
     console.print(f"Written: {report}: open it in a browser.", style="bold", highlight=False)
     console.print(f"Also {' and '.join(map(str, others))}, and all records in {SETTING.out}.")
     console.print("Look further with:", highlight=False)
-    for command in (f"watch {SETTING.out}", f"probe {latest[0].weights}"):
+    for command in (f"check {latest[0].weights}", f"watch {SETTING.out}"):
         console.print(f"  rankwise {command}", highlight=False, soft_wrap=True)
 
 

@@ -171,10 +171,12 @@ def _encode_look(names: Sequence[str]) -> dict[str, Any]:
     """Encodings that share one legend: a line's stroke, a point's fill, stroke and shape."""
     colours = alt.Scale(domain=names, range=[LOOKS[name][0] for name in names])
     shapes = alt.Scale(domain=names, range=[LOOKS[name][1] for name in names])
+    # A fixed number of columns: rows that appear when the width changes would be cut off.
+    legend = alt.Legend(title=None, columns=2)
     return {
-        "fill": alt.Fill("named:N", scale=colours, title=None),
-        "stroke": alt.Stroke("named:N", scale=colours, title=None),
-        "shape": alt.Shape("named:N", scale=shapes, title=None),
+        "fill": alt.Fill("named:N", scale=colours, legend=legend),
+        "stroke": alt.Stroke("named:N", scale=colours, legend=legend),
+        "shape": alt.Shape("named:N", scale=shapes, legend=legend),
     }
 
 
