@@ -69,7 +69,7 @@ class LayerRecord:
 def follow_layers(
     inspection: Inspection, measured: Container[str], records: dict[str, LayerRecord]
 ) -> Iterator[Finding]:
-    """Compare every layer with its record, yield what is new, and bring the records up to date.
+    """Compare every layer with its record, yield what is new, and update the records.
 
     Args:
         inspection: The facts as they are now, and the latest metrics of every layer.
