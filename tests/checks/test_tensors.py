@@ -184,3 +184,27 @@ def test_a_real_network_has_no_errors(zoo):
     result = rankwise.check(path)
     assert not result.has_errors
     assert result.count_verdicts()["differs from random"] > 0
+
+
+@pytest.mark.parametrize("shape", [(10, 84), (64, 64), (300,)])
+def test_a_flipped_exponent_bit_is_one_error_at_any_width(shape):
+    weights = {f"layers.{i}.weight": plant(*shape, seed=i) for i in range(4)}
+    weights["layers.2.weight"].view(-1).view(torch.int32)[7] ^= 1 << 30
+    errors = rankwise.check(weights).select("error")
+    assert [(finding.kind, finding.layer) for finding in errors] == [
+        ("dominant-entry", "layers.2.weight")
+    ]
+
+
+def test_of_hundreds_of_siblings_one_that_looks_random_is_found():
+    weights = {f"experts.{i}.weight": plant(32, 40, seed=i) for i in range(300)}
+    weights["experts.123.weight"] = torch.randn(32, 40, generator=torch.Generator().manual_seed(0))
+    errors = rankwise.check(weights).select("error")
+    assert [(finding.kind, finding.layer) for finding in errors] == [
+        ("looks-untrained", "experts.123.weight")
+    ]
+
+
+def test_metrics_of_the_largest_numbers_do_not_overflow():
+    (row,) = rankwise.check({"conv.weight": plant(32, 16, 3, 3).double() * 1e300}).probe.probed
+    assert row.is_probed
