@@ -119,3 +119,14 @@ def test_a_damaged_base_can_not_be_compared_with(tmp_path):
     path = save_damaged(tmp_path / "base.npz", weights, "b.weight")
     with pytest.raises(CheckpointError, match=r"base\.npz: can't be read"):
         rankwise.check(tune(weights), path)
+
+
+def test_numbers_beyond_float32_squares_or_not_finite_spoil_no_other_comparison(base):
+    changed = tune(base)
+    changed["blocks.0.attn.o.weight"][0, 0] = 3e37
+    changed["blocks.1.attn.o.weight"][0, 0] = float("nan")
+    changed["blocks.1.attn.q.weight"] = 3 * changed["blocks.1.attn.q.weight"]
+    result = rankwise.check(changed, base)
+    layers = {finding.layer for finding in result if finding.kind == "changed-most"}
+    assert layers == {"blocks.0.attn.o.weight", "blocks.1.attn.q.weight"}
+    assert result.to_json()  # which has no way to write NaN or infinity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 from rankwise.api import Target, open_target
@@ -10,7 +11,7 @@ from rankwise.checks.base_checks import check_base
 from rankwise.checks.calibration import describe_alarms
 from rankwise.checks.file_checks import check_file
 from rankwise.checks.findings import Finding, Findings, Severity, parse_ignore
-from rankwise.checks.inspection import Inspection, inspect_target
+from rankwise.checks.inspection import Inspection, inspect_target, inspect_weights
 from rankwise.checks.sibling_checks import check_siblings
 from rankwise.checks.tensor_checks import check_coverage, check_tensors
 from rankwise.errors import ProbeMismatchError
@@ -64,7 +65,8 @@ def check(
         source = None
     else:
         weights = open_target(base)
-        reference = inspect_target(base, spectra=False, progress=progress)
+        is_file = isinstance(base, str | os.PathLike)
+        reference = inspect_weights(weights, is_file=is_file, spectra=False, progress=progress)
         inspection = inspect_target(target, key=key, base=weights, progress=progress)
         _require_common_names(inspection, reference)
         findings = merge_findings(check_inspection(inspection), check_base(inspection, reference))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -112,7 +112,7 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
     if not math.isfinite(peak):
         return _count_not_finite(matrix)
     scale = math.ldexp(1.0, math.frexp(peak)[1] - 1) if peak else 1.0
-    zeros, fourth, squares = 0, 0.0, matrix.new_zeros(inputs, dtype=_find_sum_type(matrix))
+    zeros, fourth, squares = 0, 0.0, matrix.new_zeros(inputs, dtype=find_sum_type(matrix))
     low, high = math.inf, -math.inf
     norms: list[Tensor] = []
     sums: list[Tensor] = []
@@ -136,23 +136,23 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
     top = torch.cat(peaks)
     largest, runner_up = _find_two_largest(matrix, top)
     mean = float(squares.sum()) / tensor.numel()
-    facts = {
-        "entries": tensor.numel(),
-        "not_finite": 0,
-        "zeros": zeros,
-        "rms": math.sqrt(mean) * scale,
-        "kurtosis": fourth / tensor.numel() / mean**2 if mean else 0.0,
-        "largest": largest,
-        "runner_up": runner_up,
-        "low": low,
-        "high": high,
-        "digest": _digest(norm, squares, torch.cat(sums), scale),
-    }
+    facts = TensorFacts(
+        entries=tensor.numel(),
+        not_finite=0,
+        zeros=zeros,
+        rms=math.sqrt(mean) * scale,
+        kurtosis=fourth / tensor.numel() / mean**2 if mean else 0.0,
+        largest=largest,
+        runner_up=runner_up,
+        low=low,
+        high=high,
+        digest=_digest(norm, squares, torch.cat(sums), scale),
+    )
     if not is_matrix:
-        return TensorFacts(**facts)  # type: ignore[arg-type]
+        return facts
     two = norm.topk(min(2, len(norm))).values.tolist()
-    return TensorFacts(
-        **facts,  # type: ignore[arg-type]
+    return replace(
+        facts,
         filters=len(norm),
         inputs=inputs,
         dead_filters=_count_dead(norm),
@@ -172,7 +172,7 @@ def split_filters(matrix: Tensor) -> Iterator[Tensor]:
         yield matrix[start : start + step].to(wide).flatten(1)
 
 
-def _find_sum_type(matrix: Tensor) -> torch.dtype:
+def find_sum_type(matrix: Tensor) -> torch.dtype:
     """Return the type for sums: float64, but for devices that have none."""
     return torch.float32 if matrix.device.type == "mps" else torch.float64
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankwise.api import Target, open_target
 from rankwise.checkpoints.memory import release_memory
-from rankwise.checks.facts import TensorFacts, gather_facts, split_filters
+from rankwise.checks.facts import TensorFacts, find_sum_type, gather_facts, split_filters
 from rankwise.errors import RankwiseError
 from rankwise.numerics.unfold import is_transposed
 from rankwise.probes.layer_metrics import LayerMetrics
@@ -70,8 +70,21 @@ def inspect_target(
     spectra: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
-    """Probe a target and gather the facts of its tensors while each is loaded."""
+    """Open a target, and inspect its weights."""
+    is_file = isinstance(target, str | os.PathLike)
     weights = open_target(target, key)
+    return inspect_weights(weights, base=base, spectra=spectra, progress=progress, is_file=is_file)
+
+
+def inspect_weights(
+    weights: Weights,
+    *,
+    is_file: bool,
+    base: Weights | None = None,
+    spectra: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Inspection:
+    """Probe weights and gather the facts of each tensor while it is loaded."""
     earlier = {} if base is None else {weight.name: weight for weight in base.tensors}
     facts: dict[str, TensorFacts] = {}
     changes: dict[str, Change] = {}
@@ -88,7 +101,8 @@ def inspect_target(
             unreadable[weight.name] = " ".join(str(error).split()) or repr(error)
             return
         other = earlier.get(weight.name)
-        if other is not None and _is_comparable(weight, other):
+        is_finite = facts[weight.name].not_finite == 0
+        if other is not None and is_finite and _is_comparable(weight, other):
             with loading:
                 reference = other.load()
             changes[weight.name] = measure_change(tensor, reference)
@@ -100,7 +114,7 @@ def inspect_target(
         compare=True,
         inspect=inspect,
         progress=progress,
-        release=release_memory if isinstance(target, str | os.PathLike) else None,
+        release=release_memory if is_file else None,
     )
     for weight, row in zip(marked, rows, strict=True):
         if row.status in _ALSO_READ and weight.obstacle is None:
@@ -161,13 +175,17 @@ def measure_change(tensor: Tensor, base: Tensor) -> Change:
     moved = own = theirs = both = 0.0
     with torch.no_grad():
         pairs = zip(split_filters(tensor), split_filters(base.to(tensor.device)), strict=True)
-        for a, b in pairs:
+        for own_block, base_block in pairs:
+            # Squares of float32 can overflow.
+            a, b = (block.to(find_sum_type(tensor)) for block in (own_block, base_block))
             moved += float(((a - b) ** 2).sum())
             own += float((a * a).sum())
             theirs += float((b * b).sum())
             both += float((a * b).sum())
     if moved == 0.0:
         return Change(0.0, 1.0)
+    if not math.isfinite(moved):  # the base is broken
+        return Change(math.inf, 0.0)
     distance = math.sqrt(moved / theirs) if theirs else math.inf
     norms = math.sqrt(own) * math.sqrt(theirs)
     return Change(distance, max(-1.0, min(1.0, both / norms)) if norms else 0.0)
