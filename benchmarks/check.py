@@ -194,7 +194,7 @@ def _check_broken(
     alone = check_inspection(inspection)
     beside = merge_findings(alone, check_base(inspection, whole))
     before = {(f.kind, f.layer, f.severity) for f in checked.findings}
-    return tuple(_find_worst(found, weight.name, before) for found in (alone, beside))  # type: ignore[return-value]
+    return _find_worst(alone, weight.name, before), _find_worst(beside, weight.name, before)
 
 
 def _find_worst(
