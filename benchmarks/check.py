@@ -36,7 +36,7 @@ from rankwise.checks.sibling_checks import Layer, list_matrices
 from rankwise.errors import RankwiseError
 from rankwise.numerics.randomness import MIN_WIDTH, Verdict, compare_with_random
 from rankwise.probes.measure import measure_weight
-from rankwise.probes.tensor import Weight
+from rankwise.weights.tensor import Weight
 
 _CALIBRATION = Path("src/rankwise/checks/calibration.json")
 WIDTHS = (16, 32, 64, 128, 256)

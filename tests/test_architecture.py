@@ -13,16 +13,17 @@ PACKAGE = Path(rankwise.__file__).parent
 
 # What each folder may import, beside itself and what everyone may use.
 EVERYONE = {"errors", "_lazy", "_text", "_table", "_io", "__init__"}
-_LIBRARY = {"numerics", "charts", "probes", "checkpoints", "optim", "api"}
+_LIBRARY = {"numerics", "charts", "weights", "probes", "checkpoints", "optim", "api"}
 _LAB = _LIBRARY | {"checks", "lab"}
 _REPORTS = _LAB | {"study", "reports"}
 MAY_IMPORT = {
     "numerics": set(),
     "charts": set(),
-    "probes": {"numerics", "charts"},
-    "checkpoints": {"numerics", "charts", "probes"},
-    "optim": {"numerics", "charts", "probes"},
-    "api": {"numerics", "charts", "probes", "checkpoints"},
+    "weights": set(),
+    "probes": {"numerics", "charts", "weights"},
+    "checkpoints": {"weights"},
+    "optim": {"numerics", "charts", "weights", "probes"},
+    "api": {"numerics", "charts", "weights", "probes", "checkpoints"},
     "checks": _LIBRARY,
     "lab": _LIBRARY | {"checks"},
     "study": _LAB,

@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.numerics.randomness import Verdict as Verdict
     from rankwise.numerics.spectrum import singular_values as singular_values
     from rankwise.numerics.unfold import Unfolding as Unfolding
-    from rankwise.numerics.unfold import infer_kind as infer_kind
     from rankwise.numerics.unfold import plan_unfoldings as plan_unfoldings
     from rankwise.numerics.unfold import unfold as unfold
     from rankwise.optim.param_groups import layer_groups as layer_groups
@@ -56,7 +55,8 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.probes.measure import Progress as Progress
     from rankwise.probes.network_figures import NetworkFigures as NetworkFigures
     from rankwise.probes.results import Probe as Probe
-    from rankwise.probes.tensor import Status as Status
+    from rankwise.weights.kinds import infer_kind as infer_kind
+    from rankwise.weights.tensor import Status as Status
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ _PUBLIC_NAMES = {
     ),
     ".numerics.randomness": "Verdict",
     ".numerics.spectrum": "singular_values",
-    ".numerics.unfold": "Unfolding infer_kind plan_unfoldings unfold",
+    ".numerics.unfold": "Unfolding plan_unfoldings unfold",
     ".optim.param_groups": "layer_groups",
     ".optim.rates": "beta_for",
     ".optim.rmsgd": "RMSGD",
@@ -87,7 +87,8 @@ _PUBLIC_NAMES = {
     ".probes.measure": "Progress",
     ".probes.network_figures": "NetworkFigures",
     ".probes.results": "Probe",
-    ".probes.tensor": "Status",
+    ".weights.kinds": "infer_kind",
+    ".weights.tensor": "Status",
 }
 
 # The table is the only list.

@@ -20,9 +20,11 @@ from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.errors import ArgumentError, TargetError
 from rankwise.numerics.unfold import Modes, check_modes
 from rankwise.probes.measure import Progress, measure_weights
-from rankwise.probes.reparametrized import combine_parts, mark_ties, split_stacks, strip_wrappers
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import Status, Weight, Weights, describe_module, describe_tensor
+from rankwise.weights.combine import combine_parts, mark_ties, strip_wrappers
+from rankwise.weights.module import describe_module, describe_tensor
+from rankwise.weights.stacks import split_stacks
+from rankwise.weights.tensor import Status, Weight, Weights
 
 Target = nn.Module | Mapping[str, object] | str | os.PathLike[str]
 
@@ -93,7 +95,7 @@ def probe(
 def open_target(target: Target, key: str | None = None) -> Weights:
     """Open a module, a mapping or a path: weights under their own names, in parts no longer."""
     weights = _describe_target(target, key)
-    tensors = combine_parts(strip_wrappers(weights.tensors))
+    tensors = combine_parts(strip_wrappers(weights.tensors), weights.config)
     return dataclasses.replace(weights, tensors=tuple(tensors))
 
 

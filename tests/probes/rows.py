@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 NAMES = st.text(st.characters(), max_size=60)
 

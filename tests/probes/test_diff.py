@@ -10,7 +10,7 @@ from rankwise.errors import MissingExtraError, ProbeMismatchError
 from rankwise.probes.diff import LayerChange, align_names, compare_layers
 from rankwise.probes.diff_text import align_changes
 from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 
 def probed(name, *, rank=4, s=0.25, condition=0.5, q=0.46, shape=(8, 9)):

@@ -7,7 +7,7 @@ from rankwise._text import display_width
 from rankwise.probes.explain import EXPLANATIONS, explain
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.network_figures import NetworkFigures
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 METRICS = [
     "stable_rank",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics, ModeMetrics
 from rankwise.probes.network_figures import compute_figures
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 VOID = {"br", "hr", "img"}
 

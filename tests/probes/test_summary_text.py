@@ -9,7 +9,7 @@ from rankwise import Verdict
 from rankwise._text import display_width
 from rankwise.probes.network_figures import compute_figures
 from rankwise.probes.summary_text import format_summary
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 from tests.probes.rows import (
     LAYERS,
     empty,

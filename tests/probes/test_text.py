@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwise._text import display_width
-from rankwise.probes.tensor import Status
 from rankwise.probes.text import format_layers, format_skipped
+from rankwise.weights.tensor import Status
 from tests.probes.rows import LAYERS, empty, half_rank_one, probed, rank_one, skipped
 
 UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -18,7 +18,7 @@ from rankwise.errors import CheckpointError
 if TYPE_CHECKING:
     import os
 
-    from rankwise.probes.tensor import Weights
+    from rankwise.weights.tensor import Weights
 
 __all__ = ["open_weights"]
 

@@ -25,7 +25,7 @@ from rankwise.checkpoints.safety import (
     read_zip_directory,
 )
 from rankwise.errors import CheckpointError
-from rankwise.probes.tensor import Status, Weight, Weights
+from rankwise.weights.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from rankwise.checkpoints.safety import (
     safe_join,
 )
 from rankwise.errors import CheckpointError, MissingExtraError
-from rankwise.probes.tensor import Status, Weight, Weights
+from rankwise.weights.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rankwise.probes.tensor import Weights
+from rankwise.weights.tensor import Weights
 
 # Parts of a dotted name, from the first of a network to the last; other names come third.
 _HEAD = re.compile(

@@ -22,7 +22,7 @@ from rankwise.checkpoints.safety import (
     read_zip_directory,
 )
 from rankwise.errors import CheckpointError, UnsafeFileError
-from rankwise.probes.tensor import Status, Weight, Weights
+from rankwise.weights.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -21,7 +21,7 @@ from rankwise.checkpoints.safety import (
     parse_json_object,
 )
 from rankwise.errors import CheckpointError, MissingExtraError
-from rankwise.probes.tensor import Order, Status, Weight, Weights
+from rankwise.weights.tensor import Order, Status, Weight, Weights
 
 if TYPE_CHECKING:
     from pathlib import Path

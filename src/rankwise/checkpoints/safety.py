@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rankwise._text import quote, sanitize
 from rankwise.errors import CheckpointError, RankwiseError, UnsafeFileError
-from rankwise.probes.tensor import Status, Weight
+from rankwise.weights.tensor import Status, Weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

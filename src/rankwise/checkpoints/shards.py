@@ -20,7 +20,7 @@ from rankwise.checkpoints.safety import (
     safe_join,
 )
 from rankwise.errors import CheckpointError
-from rankwise.probes.tensor import Status, Weights
+from rankwise.weights.tensor import Status, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,12 +16,11 @@ from rankwise.api import Target, open_target
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checks.facts import TensorFacts, find_sum_type, gather_facts, split_filters
 from rankwise.errors import RankwiseError
-from rankwise.numerics.unfold import is_transposed
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import Progress, measure_weights
-from rankwise.probes.reparametrized import mark_ties
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import Status, Weight, Weights
+from rankwise.weights.combine import mark_ties
+from rankwise.weights.tensor import Status, Weight, Weights
 
 # Tensors that are not probed but hold numbers that can be damaged.
 _ALSO_READ = {Status.VECTOR, Status.TOO_SMALL}
@@ -156,7 +155,7 @@ def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:
 
 
 def _gather_facts(weight: Weight, tensor: Tensor) -> TensorFacts:
-    return gather_facts(tensor, int(is_transposed(weight.kind)))
+    return gather_facts(tensor, weight.output_axis)
 
 
 def _is_comparable(weight: Weight, other: Weight) -> bool:

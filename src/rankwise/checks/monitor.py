@@ -18,9 +18,9 @@ from rankwise.checks.text import format_group, group_findings
 from rankwise.errors import ArgumentError, LayerWarning, TargetError
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, estimate_cost, measure_weight, measure_weights
-from rankwise.probes.reparametrized import mark_ties
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import Status, Weight
+from rankwise.weights.combine import mark_ties
+from rankwise.weights.tensor import Status, Weight
 
 
 class LayerMonitor:

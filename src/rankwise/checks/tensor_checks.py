@@ -12,7 +12,7 @@ from rankwise.checks.findings import Finding, Severity, make_finding
 from rankwise.checks.inspection import Inspection, measure_coverage
 from rankwise.numerics.randomness import MIN_WIDTH
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 # Every limit was chosen on one half of the families of real networks and measured on the other
 # (docs/check.md). The largest value that a healthy network shows is given behind it.

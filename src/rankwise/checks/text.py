@@ -9,7 +9,7 @@ from rankwise._text import format_count, format_percent, sanitize, wrap
 from rankwise.checks.inspection import measure_coverage
 from rankwise.checks.kinds import KINDS
 from rankwise.numerics.randomness import Verdict
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from rankwise.checks.findings import Finding, Findings

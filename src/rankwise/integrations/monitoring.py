@@ -15,7 +15,7 @@ from rankwise.optim.param_groups import select_weights, split_params
 from rankwise.optim.rmsgd import RMSGD
 from rankwise.optim.stable_rank_lr import StableRankLR
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,9 +1,8 @@
-"""Weight tensor → matrices (METHOD §1), by shape and name alone."""
+"""Weight tensor → matrices (METHOD §1), by its shape."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -13,10 +12,6 @@ from torch import Tensor
 from rankwise.errors import ArgumentError
 
 Modes = Literal["both", "input", "output"]
-
-_RECURRENT = re.compile(r"(^|\.)weight_([ih]h|hr)(_l\d+(_reverse)?)?(\[\w+\])?$")
-_EMBEDDING = re.compile(r"emb(ed(ding)?s?)?(_tokens|_positions)?(\.|_|$)|(^|\.)w[tp]e\.", re.I)
-_ATTENTION = re.compile(r"(^|\.)(in_proj_weight|[qkv]_proj_weight)(\[\w+\])?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +81,6 @@ def _list_unfoldings(shape: tuple[int, ...], modes: Modes, transposed: bool) -> 
             yield Unfolding((mode,), int(axis), min(rows, columns), max(rows, columns))
 
 
-def is_transposed(kind: str | None) -> bool:
-    """Return whether a kind of layer stores its weight as `[in, out/groups, *kernel]`."""
-    return (kind or "").startswith("conv_transpose")
-
-
 def unfold(weight: Tensor, axis: int = 0) -> Tensor:
     """Reshape a weight to a matrix whose rows run along one axis.
 
@@ -107,23 +97,3 @@ def unfold(weight: Tensor, axis: int = 0) -> Tensor:
         torch.Size([32, 576])
     """
     return weight.movedim(axis, 0).flatten(1)
-
-
-def infer_kind(name: str, shape: tuple[int, ...]) -> str:
-    """Infer the kind of layer a weight belongs to from its name and shape.
-
-    Example:
-        >>> import rankwise
-        >>> rankwise.infer_kind("encoder.conv1.weight", (64, 3, 7, 7))
-        'conv2d'
-        >>> rankwise.infer_kind("rnn.weight_hh_l0", (400, 100))
-        'recurrent'
-    """
-    if len(shape) < 2:
-        return "scalar" if not shape else "vector"
-    if _EMBEDDING.search(name) and len(shape) < 4:
-        return "embedding"
-    if len(shape) == 2:
-        named = ((_RECURRENT, "recurrent"), (_ATTENTION, "attention"))
-        return next((kind for pattern, kind in named if pattern.search(name)), "linear")
-    return f"conv{len(shape) - 2}d" if len(shape) < 6 else "tensor"

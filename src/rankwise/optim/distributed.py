@@ -16,7 +16,8 @@ from rankwise.errors import DistributedError
 from rankwise.optim.rates import Reading
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, estimate_cost
-from rankwise.probes.tensor import Weight, describe_tensor
+from rankwise.weights.module import describe_tensor
+from rankwise.weights.tensor import Weight
 
 NamedTensors = Sequence[tuple[str, Tensor]]
 Announcements = Sequence[dict[str, Any]]  # by process; what it has of each layer, by name

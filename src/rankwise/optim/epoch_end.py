@@ -22,7 +22,8 @@ from rankwise.optim.rates import Reading, State
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, measure_weight, measure_weights
 from rankwise.probes.results import Probe
-from rankwise.probes.tensor import Status, Weight, describe_tensor
+from rankwise.weights.module import describe_tensor
+from rankwise.weights.tensor import Status, Weight
 
 Globs = Sequence[str] | None
 

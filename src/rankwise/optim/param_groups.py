@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rankwise.errors import ArgumentError
-from rankwise.numerics.unfold import infer_kind
+from rankwise.weights.kinds import infer_kind
 
 # The end of a name that torch.nn.utils.parametrize gives.
 _ORIGINAL = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")

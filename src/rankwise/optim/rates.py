@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from rankwise.errors import ArgumentError
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 Variant = Literal["paper", "annealed"]
 _VARIANTS: tuple[Variant, ...] = get_args(Variant)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rankwise._table import Cell, Column, Table, align_cells
 from rankwise._text import format_count, quote, sanitize, wrap
-from rankwise.probes.tensor import Status
 from rankwise.probes.text import (
     Line,
     clean_reason,
@@ -16,6 +15,7 @@ from rankwise.probes.text import (
     list_names,
     sort_rows,
 )
+from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

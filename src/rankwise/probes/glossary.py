@@ -189,13 +189,14 @@ _LAYERS = (
         "status",
         "",
         "one word per tensor: probed, or why it was not",
-        "Every tensor of the model has a row. vector: a bias or norm scale. too small: a single "
+        "Every tensor of the model has a row. vector: a bias or norm scale. not a weight: a table "
+        "of biases, a token, a grid or a constant, which multiplies no input. too small: a single "
         "row or column. tied: the same weights as another tensor. merged: part of another layer's "
         "weight. filtered: by include or exclude. not finite: holds NaN or Inf. integer, "
         "quantised, complex: not plain real weights. no data: shape without values. unreadable: "
         "damaged.",
-        "probed, vector, too small, tied, merged, filtered, not finite, integer, quantised, "
-        "complex, no data, unreadable",
+        "probed, vector, not a weight, too small, tied, merged, filtered, not finite, integer, "
+        "quantised, complex, no data, unreadable",
         "not finite and unreadable need attention.",
     ),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rankwise.numerics.randomness import Verdict
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,7 @@ class LayerMetrics:
         verdict: Whether the weights differ from random numbers; None where that was not tested.
         chance: The probability that random weights differ from the expectation as much.
         overlap: How much more alike the filters are than random ones, in standard deviations.
+        group: The stored tensor that it is a slice of, where one holds many matrices, as experts.
         modes: The same per unfolding.
 
     Example:
@@ -167,6 +168,7 @@ class LayerMetrics:
     verdict: Verdict | None = None
     chance: float | None = None
     overlap: float | None = None
+    group: str | None = None
     modes: tuple[ModeMetrics, ...] = ()
 
     @property
@@ -205,7 +207,7 @@ class LayerMetrics:
     def from_dict(cls, row: dict[str, Any]) -> LayerMetrics:
         """Invert `to_dict`, without unknown keys; errors are those of `ModeMetrics.from_dict`."""
         status, modes = Status(row["status"]), row.get("modes", ())
-        verdict = row.get("verdict")
+        verdict, group = row.get("verdict"), row.get("group")
         values: dict[str, Any] = {
             name: _check_text(row[name], name) for name in ("name", "kind", "dtype")
         }
@@ -223,6 +225,7 @@ class LayerMetrics:
             status=status,
             reason=_check_text(row.get("reason", ""), "reason"),
             verdict=None if verdict is None else Verdict(verdict),
+            group=None if group is None else _check_text(group, "group"),
             modes=tuple(ModeMetrics.from_dict(mode) for mode in modes),
             **values,
         )

@@ -27,10 +27,11 @@ from rankwise.numerics.spectrum import (
     convert_to_float64,
     count_block_entries,
 )
-from rankwise.numerics.unfold import Modes, Unfolding, infer_kind, is_transposed, plan_unfoldings
+from rankwise.numerics.unfold import Modes, Unfolding, plan_unfoldings
 from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetrics
-from rankwise.probes.tensor import Status, Weight
 from rankwise.probes.workers import Task, run_tasks
+from rankwise.weights.kinds import infer_kind
+from rankwise.weights.tensor import Status, Weight
 
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
 _RANK_ONE_PARTLY = "rank 1 in one unfolding, which raises q by definition, not by learning"
@@ -194,8 +195,7 @@ def _compare(
     """Compare a weight with random numbers, along its output axis; None for zeros and products."""
     if share == 0.0 or tensor.shape != weight.shape:
         return None
-    axis = int(is_transposed(weight.kind))
-    return compare_with_random(tensor.movedim(axis, 0), share, overlap, workspace)
+    return compare_with_random(tensor.movedim(weight.output_axis, 0), share, overlap, workspace)
 
 
 def _find_spectral_share(modes: Sequence[ModeMetrics], norm: float) -> float:
@@ -205,7 +205,7 @@ def _find_spectral_share(modes: Sequence[ModeMetrics], norm: float) -> float:
 
 
 def _plan(weight: Weight, modes: Modes) -> tuple[Unfolding, ...]:
-    return plan_unfoldings(weight.shape, modes=modes, transposed=is_transposed(weight.kind))
+    return plan_unfoldings(weight.shape, modes=modes, transposed=weight.output_axis == 1)
 
 
 def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
@@ -299,6 +299,7 @@ def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
         parameters=math.prod(weight.shape) if weight.parameters is None else weight.parameters,
         status=status,
         reason=reason,
+        group=weight.group,
     )
 
 
@@ -331,7 +332,7 @@ def _list_rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
 
 
 def _format_dtype(weight: Weight) -> str:
-    return str(weight.dtype).removeprefix("torch.")
+    return weight.stored or str(weight.dtype).removeprefix("torch.")
 
 
 def measure_random_layers(

@@ -10,7 +10,7 @@ from typing import Any
 from rankwise.numerics.metrics import network_quality
 from rankwise.numerics.randomness import Verdict
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 # Rows whose numbers another row counts already.
 _COUNTED_ELSEWHERE = (Status.MERGED, Status.TIED)

@@ -23,8 +23,8 @@ from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import measure_random_layers
 from rankwise.probes.network_figures import NetworkFigures, compute_figures
 from rankwise.probes.summary_text import format_summary
-from rankwise.probes.tensor import Order
 from rankwise.probes.text import format_layers, format_skipped, list_notes
+from rankwise.weights.tensor import Order
 
 if TYPE_CHECKING:
     import pandas as pd

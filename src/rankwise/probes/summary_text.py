@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent, wrap
 from rankwise.numerics.randomness import Verdict
-from rankwise.probes.tensor import Status
 from rankwise.probes.text import format_metric, format_total_rank, list_names
+from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
 from rankwise._text import format_count, format_percent, sanitize, wrap
 from rankwise.errors import ArgumentError
-from rankwise.probes.tensor import Status
+from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rankwise.probes.layer_metrics import LayerMetrics
-    from rankwise.probes.tensor import Order
+    from rankwise.weights.tensor import Order
 
 Item = TypeVar("Item")
 Line = tuple[Cell, ...]

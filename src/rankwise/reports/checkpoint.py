@@ -14,7 +14,6 @@ from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_ro
 from rankwise.probes.chart_rows import make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.tensor import Status
 from rankwise.probes.text import (
     find_bar_scale,
     format_metric,
@@ -36,6 +35,7 @@ from rankwise.reports.page import (
     format_number_cell,
     make_columns,
 )
+from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from rankwise.charts.layers import LayerRow

@@ -1,12 +1,10 @@
-"""Named tensors, in a module or in memory: what is known of each before it is loaded."""
+"""A module, or a tensor in memory → named tensors."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Literal
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,61 +12,7 @@ from torch.nn.modules.conv import _ConvNd as _Convolution
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-# Of tensors: the network's own, as a module or its state dict has it, or by their names.
-Order = Literal["network", "name"]
-
-
-class Status(str, Enum):
-    """Whether a tensor was probed, or why not.
-
-    Example:
-        >>> import rankwise
-        >>> rankwise.Status("probed") is rankwise.Status.PROBED
-        True
-    """
-
-    PROBED = "probed"
-    VECTOR = "vector"
-    TOO_SMALL = "too small"
-    TIED = "tied"
-    MERGED = "merged"
-    FILTERED = "filtered"
-    NOT_FINITE = "not finite"
-    INTEGER = "integer"
-    QUANTISED = "quantised"
-    COMPLEX = "complex"
-    NO_DATA = "no data"
-    UNREADABLE = "unreadable"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """One tensor: its description, and a function that loads it."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    # Of a product of factors, it returns a smaller tensor with the same non-zero singular values.
-    load: Callable[[], Tensor]
-    identity: Hashable = None  # equal for two tensors that share their memory, where known
-    kind: str | None = None  # where the module knows it, as in "conv_transpose2d"
-    obstacle: tuple[Status, str] | None = None  # why the tensor can't be probed
-    note: str = ""  # a caveat for the metrics of a probed tensor
-    parameters: int | None = None  # how many are stored, where that isn't the shape's product
-    collective: bool = False  # loading involves other processes: all must load in one order
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """All tensors of a model or a file."""
-
-    source: str  # where they come from, as shown to the user: a class name or a path
-    tensors: tuple[Weight, ...]
-    notes: tuple[str, ...] = ()  # which part of a checkpoint was chosen, what was skipped
-    order: Order = "network"
+from rankwise.weights.tensor import Status, Weight, Weights
 
 
 def describe_module(module: nn.Module) -> Weights:
@@ -154,6 +98,7 @@ def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weigh
         lambda: _load_dense(tensor),
         identity=_find_identity(tensor),
         kind=kind,
+        output_axis=int((kind or "").startswith("conv_transpose")),
         obstacle=_find_obstacle(tensor),
         collective=_is_sharded(tensor),
     )

@@ -1,0 +1,1 @@
+"""Stored tensors → the weights that a network computes with."""

@@ -1,0 +1,81 @@
+"""Named tensors: what is known of each before it is loaded, and how to load it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+# Of tensors: the network's own, as a module or its state dict has it, or by their names.
+Order = Literal["network", "name"]
+
+
+class Status(str, Enum):
+    """Whether a tensor was probed, or why not.
+
+    Example:
+        >>> import rankwise
+        >>> rankwise.Status("probed") is rankwise.Status.PROBED
+        True
+    """
+
+    PROBED = "probed"
+    VECTOR = "vector"
+    NOT_A_WEIGHT = "not a weight"
+    TOO_SMALL = "too small"
+    TIED = "tied"
+    MERGED = "merged"
+    FILTERED = "filtered"
+    NOT_FINITE = "not finite"
+    INTEGER = "integer"
+    QUANTISED = "quantised"
+    COMPLEX = "complex"
+    NO_DATA = "no data"
+    UNREADABLE = "unreadable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One tensor: its description, and a function that loads it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    # Of a product of factors, it returns a smaller tensor with the same non-zero singular values.
+    load: Callable[[], Tensor]
+    identity: Hashable = None  # equal for two tensors that share their memory, where known
+    kind: str | None = None  # where the module knows it, as in "conv_transpose2d"
+    output_axis: int = 0  # the one that counts filters: 1 for weights stored as [in, out]
+    group: str | None = None  # the stored tensor that it is a slice of, as one of many experts
+    stored: str | None = None  # the stored type, where it is not `dtype`, as in "GPTQ int4"
+    obstacle: tuple[Status, str] | None = None  # why the tensor can't be probed
+    note: str = ""  # a caveat for the metrics of a probed tensor
+    parameters: int | None = None  # how many are stored, where that isn't the shape's product
+    collective: bool = False  # loading involves other processes: all must load in one order
+    # Loads some rows of the first axis alone: from a start, so many. Where it can't, None.
+    load_rows: Callable[[int, int], Tensor] | None = None
+
+    def load_slice(self, start: int, count: int) -> Tensor:
+        """Load some rows of the first axis, without the others where the source allows it."""
+        if self.load_rows is not None:
+            return self.load_rows(start, count)
+        return self.load().narrow(0, start, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All tensors of a model or a file."""
+
+    source: str  # where they come from, as shown to the user: a class name or a path
+    tensors: tuple[Weight, ...]
+    notes: tuple[str, ...] = ()  # which part of a checkpoint was chosen, what was skipped
+    order: Order = "network"
+    # What config.json (or adapter_config.json) beside the weights says, or the module's `config`.
+    config: Mapping[str, object] = field(default_factory=dict)
