@@ -23,7 +23,8 @@ from rankwise.probes.measure import Progress, measure_weights
 from rankwise.probes.results import Probe
 from rankwise.weights.combine import combine_parts, mark_ties, strip_wrappers
 from rankwise.weights.module import describe_module, describe_tensor
-from rankwise.weights.stacks import split_stacks
+from rankwise.weights.split import Split, split_weights
+from rankwise.weights.stacks import resolve_tensors
 from rankwise.weights.tensor import Status, Weight, Weights
 
 Target = nn.Module | Mapping[str, object] | str | os.PathLike[str]
@@ -36,7 +37,7 @@ def probe(
     exclude: str | Sequence[str] | None = None,
     p: float = 2.0,
     modes: Modes = "both",
-    split: bool = False,
+    split: bool | Split = False,
     key: str | None = None,
     spectra: bool = False,
     progress: Callable[[Progress], None] | None = None,
@@ -53,8 +54,10 @@ def probe(
         exclude: Glob or globs; tensors whose names match one are not probed.
         p: The power in the stable rank: 2 is Eq. 2, 1 the nuclear-norm reading.
         modes: Which unfoldings of a convolution to take: "both", "input" or "output" channels.
-        split: Whether to probe each gate of a recurrent layer, and q, k and v of a stacked
-            attention projection, separately.
+        split: True or "stacks" to probe separately what is stacked in one matrix: the gates of a
+            recurrent layer, q, k and v, gate and up projections. "heads" to probe every attention
+            head as well, where a config.json beside the weights (or the module's `config`) says
+            how many there are.
         key: The dotted name of the part of a nested checkpoint that holds the weights.
         spectra: Whether to keep every layer's singular values, for charts and reports.
         progress: Called after each layer.
@@ -79,7 +82,13 @@ def probe(
         raise ArgumentError(f"Expected p > 0 (2 for Eq. 2, 1 for the nuclear norm), got {p!r}.")
     check_modes(modes)
     weights = open_target(target, key)
-    tensors = split_stacks(weights.tensors) if split else weights.tensors
+    if split not in (False, True, "stacks", "heads"):
+        raise ArgumentError(f"Expected split=True, 'stacks' or 'heads', got {split!r}.")
+    tensors, notes = weights.tensors, weights.notes
+    if split:
+        how: Split = "heads" if split == "heads" else "stacks"
+        parts, remarks = split_weights(tensors, weights.config, how)
+        tensors, notes = tuple(parts), (*notes, *remarks)
     layers = measure_weights(
         mark_ties(_filter_by_name(tensors, include, exclude)),
         p=float(p),
@@ -89,14 +98,14 @@ def probe(
         progress=progress,
         release=release_memory if isinstance(target, str | os.PathLike) else None,
     )
-    return Probe(weights.source, tuple(layers), float(p), weights.notes, weights.order)
+    return Probe(weights.source, tuple(layers), float(p), notes, weights.order)
 
 
 def open_target(target: Target, key: str | None = None) -> Weights:
-    """Open a module, a mapping or a path: weights under their own names, in parts no longer."""
+    """Open a module, a mapping or a path: the matrices that the network computes with, named."""
     weights = _describe_target(target, key)
     tensors = combine_parts(strip_wrappers(weights.tensors), weights.config)
-    return dataclasses.replace(weights, tensors=tuple(tensors))
+    return dataclasses.replace(weights, tensors=tuple(resolve_tensors(tensors)))
 
 
 def _describe_target(target: Target, key: str | None) -> Weights:

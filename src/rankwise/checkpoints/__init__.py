@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankwise.checkpoints.config import read_config
 from rankwise.checkpoints.detect import Format, detect_format
 from rankwise.checkpoints.numpy import read_npy, read_npz
 from rankwise.checkpoints.onnx import read_onnx
@@ -68,7 +70,7 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
     weights = _open_file(file, key)
     if not weights.tensors:
         raise CheckpointError(f"{format_path(file)}: contains no tensors.")
-    return sort_if_alphabetical(weights)
+    return replace(sort_if_alphabetical(weights), config=read_config(file.parent))
 
 
 def _open_file(path: Path, key: str | None, *, is_shard: bool = False) -> Weights:

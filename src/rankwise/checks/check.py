@@ -71,7 +71,7 @@ def check(
         _require_common_names(inspection, reference)
         findings = merge_findings(check_inspection(inspection), check_base(inspection, reference))
         source = reference.probe.source
-    ordered = sort_findings([*findings, *check_file(inspection, target)], inspection)
+    ordered = sort_findings([*findings, *check_file(inspection)], inspection)
     return Findings(inspection.probe.source, ordered, inspection.probe, source).ignore(ignore)
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-
-from torch import nn
 
 from rankwise._text import format_count, sanitize
-from rankwise.api import Target
 from rankwise.checks.findings import Finding, Severity, make_finding
 from rankwise.checks.inspection import Inspection
 from rankwise.checks.sibling_checks import find_role
@@ -22,7 +16,6 @@ from rankwise.probes.text import list_names
 _MIN_DOUBLED = 3  # tensors under two names before it is a pattern
 _DOUBLED_SHARE = 0.5
 _MIN_SIBLINGS = 3
-_MAX_CONFIG = 4 << 20  # bytes of a config.json that are read
 _HEAD = re.compile(
     r"(^|\.)(lm_head|embed_out|output_projection|cls\.predictions\.decoder|"
     r"generator_lm_head|lm_head\.decoder)\.weight$"
@@ -32,11 +25,11 @@ _INPUT_EMBEDDING = re.compile(
 )
 
 
-def check_file(inspection: Inspection, target: Target) -> Iterator[Finding]:
+def check_file(inspection: Inspection) -> Iterator[Finding]:
     """Check the names and types of all tensors, and ties that the configuration promises."""
     yield from _check_names(inspection)
     yield from _check_types(inspection)
-    if _claims_ties(target):
+    if _claims_ties(inspection.config):
         yield from _check_ties(inspection)
 
 
@@ -112,25 +105,8 @@ def _check_ties(inspection: Inspection) -> Iterator[Finding]:
                 )
 
 
-def _claims_ties(target: Target) -> bool:
-    """Return whether the model's configuration says that its head and embedding are one weight."""
-    if isinstance(target, nn.Module):
-        config = getattr(target, "config", None)
-        return bool(getattr(config, "tie_word_embeddings", False))
-    if isinstance(target, Mapping):
-        return False
-    return _read_tie_claim(Path(os.fspath(target)))
-
-
-def _read_tie_claim(path: Path) -> bool:
-    folder = path if path.is_dir() else path.parent
-    try:
-        with (folder / "config.json").open("rb") as file:
-            config = json.loads(file.read(_MAX_CONFIG))
-    except (OSError, ValueError, RecursionError):
-        return False
-    if not isinstance(config, dict):
-        return False
+def _claims_ties(config: Mapping[str, object]) -> bool:
+    """Return whether the configuration says that head and embedding are one weight."""
     text = config.get("text_config")
-    nested = text.get("tie_word_embeddings") if isinstance(text, dict) else None
+    nested = text.get("tie_word_embeddings") if isinstance(text, Mapping) else None
     return (config.get("tie_word_embeddings") if nested is None else nested) is True

@@ -23,7 +23,7 @@ from rankwise.weights.combine import mark_ties
 from rankwise.weights.tensor import Status, Weight, Weights
 
 # Tensors that are not probed but hold numbers that can be damaged.
-_ALSO_READ = {Status.VECTOR, Status.TOO_SMALL}
+_ALSO_READ = {Status.VECTOR, Status.TOO_SMALL, Status.NOT_A_WEIGHT}
 _CHECKED = {Status.PROBED, Status.NOT_FINITE}
 # A broken file, a tensor subclass without some operation, no memory left.
 _UNREADABLE = (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError)
@@ -50,11 +50,13 @@ class Inspection:
         probe: The metrics of every tensor.
         facts: By name, of the floating tensors that could be read.
         changes: By name, of those that the base has in the same shape.
+        config: What the network's configuration says.
     """
 
     probe: Probe
     facts: Mapping[str, TensorFacts]
     changes: Mapping[str, Change] = field(default_factory=dict)
+    config: Mapping[str, object] = field(default_factory=dict)
 
     def list_layers(self) -> list[tuple[LayerMetrics, TensorFacts]]:
         """Return the weights that were probed, with their facts."""
@@ -116,7 +118,7 @@ def inspect_weights(
         release=release_memory if is_file else None,
     )
     for weight, row in zip(marked, rows, strict=True):
-        if row.status in _ALSO_READ and weight.obstacle is None:
+        if row.status in _ALSO_READ and weight.dtype.is_floating_point:
             inspect(weight)
     rows = [
         replace(row, status=Status.UNREADABLE, reason=unreadable[row.name])
@@ -125,7 +127,7 @@ def inspect_weights(
         for row in rows
     ]
     probe = Probe(weights.source, tuple(rows), notes=weights.notes, order=weights.order)
-    return Inspection(probe, facts, changes)
+    return Inspection(probe, facts, changes, weights.config)
 
 
 def measure_coverage(probe: Probe) -> float:
@@ -138,8 +140,12 @@ def measure_coverage(probe: Probe) -> float:
         1.0
     """
     checked = sum(row.parameters for row in probe.layers if row.status in _CHECKED)
-    masks = sum(row.parameters for row in probe.layers if row.dtype == "bool")
-    return checked / max(1, probe.figures.parameters - masks)
+    constants = sum(
+        row.parameters
+        for row in probe.layers
+        if row.dtype == "bool" or row.status is Status.NOT_A_WEIGHT
+    )
+    return checked / max(1, probe.figures.parameters - constants)
 
 
 def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:

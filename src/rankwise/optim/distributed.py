@@ -17,6 +17,7 @@ from rankwise.optim.rates import Reading
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, estimate_cost
 from rankwise.weights.module import describe_tensor
+from rankwise.weights.stacks import resolve_tensors
 from rankwise.weights.tensor import Weight
 
 NamedTensors = Sequence[tuple[str, Tensor]]
@@ -133,7 +134,8 @@ def _list_others(team: _Team, announcements: Announcements) -> tuple[LayerMetric
 def _announce(reading: Reading, tensors: NamedTensors) -> dict[str, Any]:
     """Describe a layer: what tells replicas from different weights, the cost, and what is known."""
     weights = [describe_tensor(*named) for named in tensors]
-    cost = sum(estimate_cost(weight).work for weight in weights if can_measure(weight))
+    matrices = resolve_tensors(weights)
+    cost = sum(estimate_cost(weight).work for weight in matrices if can_measure(weight))
     pairs = zip(weights, tensors, strict=True)
     return {
         "weights": [_fingerprint(weight, tensor) for weight, (_, tensor) in pairs],

@@ -17,12 +17,13 @@ from rankwise.optim.distributed import (
     get_rank,
     get_world_size,
 )
-from rankwise.optim.param_groups import Group, list_layers, split_params
+from rankwise.optim.param_groups import Group, is_weight, list_layers, name_params, split_params
 from rankwise.optim.rates import Reading, State
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, measure_weight, measure_weights
 from rankwise.probes.results import Probe
 from rankwise.weights.module import describe_tensor
+from rankwise.weights.stacks import resolve_tensors
 from rankwise.weights.tensor import Status, Weight
 
 Globs = Sequence[str] | None
@@ -93,7 +94,7 @@ def _list_readings(
     readings: list[Reading] = []
     tensors: dict[str, NamedTensors] = {}
     for layer, members in list_layers(groups).items():
-        has_weight = [any(param.ndim >= 2 for param in groups[i]["params"]) for i in members]
+        has_weight = [any(is_weight(*named) for named in name_params(groups[i])) for i in members]
         lead = members[has_weight.index(True)] if any(has_weight) else members[0]
         ordered = (lead, *(i for i in members if i != lead))
         stepped = any(states[i].stepped for i in members)
@@ -107,10 +108,10 @@ def _list_readings(
 
 def _describe_other(name: str, param: Tensor) -> LayerMetrics:
     weight = describe_tensor(name, param)
-    if param.ndim >= 2:
+    if is_weight(name, param):
         left_out = (Status.FILTERED, "left out by include or exclude")
         weight = dataclasses.replace(weight, obstacle=weight.obstacle or left_out)
-    return measure_weight(weight)
+    return measure_weight(resolve_tensors([weight])[0])
 
 
 def _measure_here(
@@ -154,7 +155,7 @@ def _complete(
 
 
 def _describe_weights(tensors: NamedTensors, stepped: bool) -> list[Weight]:
-    weights = [describe_tensor(*named) for named in tensors]
+    weights = resolve_tensors([describe_tensor(*named) for named in tensors])
     if stepped:
         return weights
     idle = (Status.FILTERED, "it took no step in this epoch")

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rankwise.errors import ArgumentError
-from rankwise.weights.kinds import infer_kind
+from rankwise.weights.kinds import infer_kind, is_weight_matrix
 
 # The end of a name that torch.nn.utils.parametrize gives.
 _ORIGINAL = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")
@@ -33,10 +33,11 @@ def layer_groups(
 
     Args:
         source: A module, or its named parameters, in the model's order.
-        by: "order": every tensor with two or more dimensions opens a layer, and those with fewer
-            that follow belong to it. "name": the parameters of one module form a layer. Otherwise
-            a regular expression: its match in a parameter's name, or its first group, names the
-            layer; parameters without a match belong to the layer before.
+        by: "order": every weight matrix, convolution or stack of experts opens a layer, and the
+            biases, norm scales and constants that follow belong to it. "name": the parameters of
+            one module form a layer. Otherwise a regular expression: its match in a parameter's
+            name, or its first group, names the layer; parameters without a match belong to the
+            layer before.
         no_decay: Takes a name and a parameter and returns whether to leave it out of weight decay;
             such parameters get a group of their own with the same layer and rate.
         options: Options of the optimizer for every group, such as `weight_decay`.
@@ -104,6 +105,11 @@ def list_layers(groups: Sequence[Group]) -> dict[str, list[int]]:
     return layers
 
 
+def is_weight(name: str | None, param: Tensor) -> bool:
+    """Return whether a parameter opens a layer: a matrix, a convolution or a stack of matrices."""
+    return is_weight_matrix(name or "", tuple(param.shape))
+
+
 def select_weights(
     group: Group, include: Sequence[str] | None, exclude: Sequence[str] | None
 ) -> list[tuple[str, Tensor]]:
@@ -122,9 +128,9 @@ def split_params(
 
     weights: list[tuple[str, Tensor]] = []
     others: list[tuple[str, Tensor]] = []
-    for name, param in _name_params(group):
+    for name, param in name_params(group):
         is_measured = (
-            param.ndim >= 2
+            is_weight(name, param)
             and (include is None or matches(name, param, include))
             and not (exclude and matches(name, param, exclude))
         )
@@ -132,7 +138,8 @@ def split_params(
     return weights, others
 
 
-def _name_params(group: Group) -> Iterator[tuple[str, Tensor]]:
+def name_params(group: Group) -> Iterator[tuple[str, Tensor]]:
+    """Return the parameters of a group, each with a name."""
     params, names = group["params"], group.get("param_names") or ()
     if len(names) == len(params):
         return zip(names, params, strict=True)
@@ -148,13 +155,13 @@ def _name_params(group: Group) -> Iterator[tuple[str, Tensor]]:
 def _split_by_order(
     members: Iterable[Member], module_layers: Mapping[str, str] | None = None
 ) -> list[tuple[str | None, list[Member]]]:
-    """Open a layer with every tensor of two or more dimensions; smaller ones join the one before.
+    """Open a layer with every weight; biases, scales and the like join the one before.
 
     Where torch's parametrizations keep a module's weight in parts, the whole module is a layer:
     its bias comes before its weight there, and weight norm's lengths before its directions.
     """
     members = list(members)
-    inside = {_module_path(name) for name, param in members if name and param.ndim >= 2}
+    inside = {_module_path(name) for name, param in members if name and is_weight(name, param)}
     elsewhere = {m: layer for m, layer in (module_layers or {}).items() if m not in inside}
     new: list[tuple[str | None, list[Member]]] = []
     joined: dict[str, list[Member]] = {}
@@ -163,13 +170,13 @@ def _split_by_order(
     }
     whole: dict[str, list[Member]] = {}  # the layers of parametrized modules
     for name, param in members:
-        layer = elsewhere.get(_module_path(name)) if name and param.ndim < 2 else None
+        layer = elsewhere.get(_module_path(name)) if name and not is_weight(name, param) else None
         module = _module_path(_ORIGINAL.sub(".weight", name)) if name else None
         if layer is not None:
             joined.setdefault(layer, []).append((name, param))
         elif module in whole:
             whole[module].append((name, param))
-        elif param.ndim >= 2 or module in parametrized or not new:
+        elif is_weight(name, param) or module in parametrized or not new:
             new.append((None, [(name, param)]))
             if module in parametrized:
                 whole[module] = new[-1][1]
@@ -193,9 +200,9 @@ def _name_layers(
 ) -> Iterator[tuple[str, list[Member]]]:
     used = set(taken)
     for number, (existing, members) in enumerate(layers, start=len(used)):
-        name, first = next((m for m in members if m[1].ndim >= 2), members[0])
+        name, first = next((m for m in members if is_weight(*m)), members[0])
         title = f"layer{number}" if name is None else _ORIGINAL.sub("", name) or name
-        title = title.removesuffix(".weight") if first.ndim >= 2 else title
+        title = title.removesuffix(".weight") if is_weight(name, first) else title
         layer = existing or _make_unique(prefix + title, used)
         used.add(layer)
         yield layer, members
@@ -220,13 +227,13 @@ def _find_module_layers(groups: Sequence[Group]) -> dict[str, str]:
         _module_path(name): group["layer"]
         for group in groups
         for name, param in zip(group.get("param_names") or (), group["params"], strict=False)
-        if param.ndim >= 2
+        if is_weight(name, param)
     }
 
 
 def _make_group(members: Sequence[Member], layer: str, taken: Collection[str]) -> Group:
     names = [name for name, _ in members if name is not None]
-    has_weight = any(param.ndim >= 2 for _, param in members)
+    has_weight = any(is_weight(*member) for member in members)
     group: Group = {
         "params": [param for _, param in members],
         "name": _make_unique(layer if has_weight or not names else names[0], taken),

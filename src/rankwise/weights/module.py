@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -17,7 +17,16 @@ from rankwise.weights.tensor import Status, Weight, Weights
 
 def describe_module(module: nn.Module) -> Weights:
     """Describe all parameters and buffers of a module."""
-    return Weights(_class_name(module), tuple(_list_tensors(module)))
+    tensors = tuple(_list_tensors(module))
+    return Weights(_class_name(module), tensors, config=_read_config(module))
+
+
+def _read_config(module: nn.Module) -> dict[str, object]:
+    """Return the configuration that a model of transformers or diffusers carries."""
+    config = getattr(module, "config", None)
+    to_dict = getattr(config, "to_dict", None)
+    values = to_dict() if callable(to_dict) else config
+    return dict(values) if isinstance(values, Mapping) else {}
 
 
 def _class_name(module: nn.Module) -> str:
@@ -36,12 +45,14 @@ def _list_tensors(module: nn.Module) -> Iterator[Weight]:
         prefix = f"{path}." if path else ""
         for name, chain in _list_parametrizations(part):
             wholes[f"{prefix}parametrizations.{name}"] = prefix + name
-            yield _describe_parametrized(prefix + name, chain)
+            yield _describe_parametrized(prefix + name, chain, _find_kind(part, name))
         whole = next((n for stem, n in wholes.items() if prefix.startswith(f"{stem}.")), None)
         merged = None if whole is None else (Status.MERGED, f"part of {whole}")
         for name, tensor in _list_own_tensors(part):
-            weight = describe_tensor(prefix + name, tensor, _find_kind(part))
-            yield replace(weight, obstacle=merged or weight.obstacle)
+            weight = describe_tensor(prefix + name, tensor, _find_kind(part, name))
+            obstacle = merged or weight.obstacle or _find_buffer(part, name, tensor)
+            axis = 1 if _is_gpt2_layer(part) else weight.output_axis
+            yield replace(weight, obstacle=obstacle, output_axis=axis)
 
 
 def _list_own_tensors(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -54,7 +65,7 @@ def _list_parametrizations(part: nn.Module) -> list[tuple[str, nn.Module]]:
     return list(chains.items()) if isinstance(chains, nn.ModuleDict) else []
 
 
-def _describe_parametrized(name: str, chain: nn.Module) -> Weight:
+def _describe_parametrized(name: str, chain: nn.Module, kind: str | None) -> Weight:
     """Describe the weight that a chain of parametrizations computes.
 
     It is computed on a copy of the chain: on the original, spectral norm would take a step of its
@@ -70,15 +81,34 @@ def _describe_parametrized(name: str, chain: nn.Module) -> Weight:
     # Weight norm stores a length first and then a direction, which has the weight's shape.
     largest = max(originals, key=lambda p: p.numel())
     parameters = sum(p.numel() for p in originals)
-    weight = describe_tensor(name, largest.detach(), None)
+    weight = describe_tensor(name, largest.detach(), kind)
     identity = tuple(id(p) for p in originals)
     return replace(weight, load=load, identity=identity, parameters=parameters)
 
 
-def _find_kind(part: nn.Module) -> str | None:
+def _find_buffer(part: nn.Module, name: str, tensor: Tensor) -> tuple[Status, str] | None:
+    """Return why a floating tensor is no weight: a constant, as tables of positions are.
+
+    Buffers called weights are weights that are not trained.
+    """
+    is_constant = name in part._buffers and tensor.ndim > 1 and tensor.is_floating_point()
+    if is_constant and "weight" not in name:
+        return Status.NOT_A_WEIGHT, "a buffer: a constant that is not trained"
+    return None
+
+
+def _is_gpt2_layer(part: nn.Module) -> bool:
+    return type(part).__name__ == "Conv1D" and hasattr(part, "nf")  # of transformers
+
+
+def _find_kind(part: nn.Module, name: str) -> str | None:
     """Return the kind that shape and name do not show: transposed, depthwise, embedding."""
+    if name != "weight":
+        return None
     if isinstance(part, nn.Embedding | nn.EmbeddingBag):
         return "embedding"
+    if isinstance(part, nn.Bilinear):
+        return "stack"
     if isinstance(part, _Convolution):
         transposed, depthwise = part.transposed, 1 < part.groups == part.in_channels
         how = "conv_transpose" if transposed else "depthwise" if depthwise else "conv"
@@ -101,7 +131,14 @@ def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weigh
         output_axis=int((kind or "").startswith("conv_transpose")),
         obstacle=_find_obstacle(tensor),
         collective=_is_sharded(tensor),
+        load_rows=_find_row_loader(tensor),
     )
+
+
+def _find_row_loader(tensor: Tensor) -> Callable[[int, int], Tensor] | None:
+    if tensor.layout is not torch.strided or _is_sharded(tensor) or tensor.ndim == 0:
+        return None
+    return lambda start, count: tensor.detach().narrow(0, start, count)
 
 
 def _is_sharded(tensor: Tensor) -> bool:

@@ -1,62 +1,106 @@
-"""One stored tensor that holds several matrices → a weight for each of them."""
+"""One stored tensor that holds a matrix for each expert → a weight for each of them."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 
-from rankwise.weights.tensor import Weight
+from torch import Tensor
 
-_GATES = {3: "rzn", 4: "ifgo"}
-_RECURRENT = re.compile(r"^(?P<head>.*\bweight_)[ih]h(?P<tail>(_l\d+(_reverse)?)?)$")
-_FUSED = re.compile(r"(^|\.)(in_proj_weight|(qkv|c_attn|in_proj|Wqkv)\.weight)$")
+from rankwise.weights.kinds import find_non_weight, infer_kind
+from rankwise.weights.orientation import find_output_axis
+from rankwise.weights.tensor import Status, Weight
+
+_VECTORS = "a vector for each index of its first axes"
+_MAX_MATRICES = 8192  # in one tensor; more of them are no experts, and a small file may hold many
 
 
-def split_stacks(weights: Iterable[Weight]) -> list[Weight]:
-    """Split recurrent layers into their gates, and stacked attention projections into q, k, v."""
-    weights = list(weights)
+def resolve_tensors(weights: Sequence[Weight]) -> list[Weight]:
+    """Mark the tensors that are no weight matrices, and unstack those that hold several.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.weights.module import describe_tensor
+        >>> stack = describe_tensor("mlp.experts.down_proj", torch.zeros(4, 8, 16))
+        >>> [(weight.name, weight.shape) for weight in resolve_tensors([stack])][:2]
+        [('mlp.experts.down_proj[0]', (8, 16)), ('mlp.experts.down_proj[1]', (8, 16))]
+    """
     by_name = {weight.name: weight for weight in weights}
-    return [piece for weight in weights for piece in _split_stack(weight, by_name)]
+    marked = (_mark_non_weight(weight) for weight in weights)
+    return [piece for weight in marked for piece in _resolve(weight, by_name)]
 
 
-def _split_stack(weight: Weight, by_name: Mapping[str, Weight]) -> list[Weight]:
-    axis, letters = _find_stack(weight, by_name)
-    if not letters or weight.obstacle:
+def _mark_non_weight(weight: Weight) -> Weight:
+    is_known = weight.kind not in (None, "embedding")  # a table of biases may be an embedding
+    if weight.obstacle is not None or is_known or not weight.dtype.is_floating_point:
+        return weight
+    reason = find_non_weight(weight.name, weight.shape)
+    if not reason:
+        return weight
+    return dataclasses.replace(weight, obstacle=(Status.NOT_A_WEIGHT, reason))
+
+
+def _resolve(weight: Weight, by_name: Mapping[str, Weight]) -> list[Weight]:
+    if weight.obstacle is not None or not weight.dtype.is_floating_point or len(weight.shape) < 2:
         return [weight]
-    size = weight.shape[axis] // len(letters)
-    shape = tuple(size if i == axis else side for i, side in enumerate(weight.shape))
+    is_stack = (weight.kind or infer_kind(weight.name, weight.shape)) == "stack"
+    if len(weight.shape) == 2 or is_stack:
+        weight = dataclasses.replace(weight, output_axis=find_output_axis(weight, by_name))
+    return _unstack(weight) if is_stack else [weight]
 
-    def piece(i: int, letter: str) -> Weight:
+
+def _unstack(weight: Weight) -> list[Weight]:
+    """Return a weight for each matrix of a stack."""
+    *outer, rows, columns = weight.shape
+    if min(rows, columns) < 2:
+        return [dataclasses.replace(weight, obstacle=(Status.NOT_A_WEIGHT, _VECTORS))]
+    if (count := math.prod(outer)) > _MAX_MATRICES:
+        obstacle = (Status.UNREADABLE, f"it holds {count} matrices, more than {_MAX_MATRICES}")
+        return [dataclasses.replace(weight, obstacle=obstacle)]
+    inner = math.prod(outer[1:])  # matrices for each index of the first axis
+    load_slice = weight.load_slice if weight.load_rows is not None else _share_load(weight)
+
+    def piece(i: int, place: tuple[int, ...]) -> Weight:
+        def load() -> Tensor:
+            block = load_slice(i // inner, 1)
+            return block.reshape(inner, rows, columns)[i % inner]
+
+        name = f"{weight.name}[{','.join(map(str, place))}]"
         return dataclasses.replace(
             weight,
-            name=f"{weight.name}[{letter}]",
-            shape=shape,
-            load=lambda: weight.load().narrow(axis, i * size, size),
-            identity=(weight.identity, letter) if weight.identity else None,
+            name=name,
+            shape=(rows, columns),
+            load=load,
+            load_rows=None,
+            identity=None if weight.identity is None else (weight.identity, i),
+            kind=infer_kind(name, (rows, columns)),
+            group=weight.name,
+            parameters=None if weight.parameters is None else weight.parameters // math.prod(outer),
         )
 
-    return [piece(i, letter) for i, letter in enumerate(letters)]
+    places = itertools.product(*map(range, outer))
+    return [piece(i, place) for i, place in enumerate(places)]
 
 
-def _find_stack(weight: Weight, by_name: Mapping[str, Weight]) -> tuple[int, str]:
-    """Return the axis along which a weight is stacked, and one letter for each block."""
-    if len(weight.shape) != 2:
-        return 0, ""
-    rows, columns = weight.shape
-    if _FUSED.search(weight.name):
-        axis = 0 if rows == 3 * columns else 1
-        return axis, "qkv" if weight.shape[axis] == 3 * weight.shape[1 - axis] else ""
-    if match := _RECURRENT.match(weight.name):
-        hidden = _find_hidden_size(match["head"], match["tail"], by_name)
-        return 0, _GATES.get(rows // hidden, "") if hidden and rows % hidden == 0 else ""
-    return 0, ""
+def _share_load(weight: Weight) -> Callable[[int, int], Tensor]:
+    """Return a loader of slices that loads the whole once and drops it after the last slice.
 
+    Some sources can't load a slice alone: a compressed file, or a tensor in shards, which all
+    processes must put together in one order.
+    """
+    whole: list[Tensor] = []
+    left = weight.shape[0]
 
-def _find_hidden_size(head: str, tail: str, by_name: Mapping[str, Weight]) -> int:
-    """Return a recurrent layer's width: `weight_hr`'s columns where the output is projected."""
-    for sibling in ("hr", "hh"):
-        weight = by_name.get(f"{head}{sibling}{tail}")
-        if weight is not None and len(weight.shape) == 2:
-            return weight.shape[1]
-    return 0
+    def load_slice(start: int, count: int) -> Tensor:
+        nonlocal left
+        if not whole:
+            whole.append(weight.load())
+        block = whole[0].narrow(0, start, count)
+        left -= count
+        if left <= 0:
+            whole.clear()
+        return block
+
+    return load_slice
