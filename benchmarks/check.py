@@ -119,7 +119,7 @@ def _check_networks(networks: Iterable[Network]) -> Iterator[Checked]:
         except RankwiseError as error:
             print(f"not checked: {network.name}: {error}", file=sys.stderr)
             continue
-        findings = (*check_inspection(inspection), *check_file(inspection, network.path))
+        findings = (*check_inspection(inspection), *check_file(inspection))
         yield Checked(network, inspection, findings)
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rankwise import infer_kind, plan_unfoldings, unfold
+from rankwise import plan_unfoldings, unfold
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,3 @@ def test_unfold_of_channels_last_is_the_same_matrix():
     weight = torch.randn(5, 4, 3, 2)
     other = weight.to(memory_format=torch.channels_last)
     assert torch.equal(unfold(weight, 1), unfold(other, 1))
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "kind"),
-    [
-        ("fc.weight", (10, 20), "linear"),
-        ("embed_tokens.weight", (1000, 64), "embedding"),
-        ("bert.embeddings.word_embeddings.weight", (1000, 64), "embedding"),
-        ("transformer.wte.weight", (1000, 64), "embedding"),
-        ("lstm.weight_ih_l0", (400, 100), "recurrent"),
-        ("lstm.weight_hh_l1_reverse", (400, 100), "recurrent"),
-        ("cell.weight_hh", (400, 100), "recurrent"),
-        ("attn.in_proj_weight", (192, 64), "attention"),
-        ("vit.pos_embed", (1, 197, 768), "embedding"),
-        ("patch_embed.proj.weight", (768, 3, 16, 16), "conv2d"),
-        ("conv.weight", (8, 4, 3), "conv1d"),
-        ("conv.weight", (8, 4, 3, 3), "conv2d"),
-        ("conv.weight", (8, 4, 3, 3, 3), "conv3d"),
-        ("conv.weight", (8, 1, 3, 3), "conv2d"),
-        ("w", (2, 2, 2, 2, 2, 2), "tensor"),
-        ("bias", (3,), "vector"),
-        ("step", (), "scalar"),
-    ],
-)
-def test_kind(name, shape, kind):
-    assert infer_kind(name, shape) == kind

@@ -95,8 +95,6 @@ def inspect_weights(
     def inspect(weight: Weight, tensor: Tensor | None = None) -> None:
         try:
             tensor = weight.load() if tensor is None else tensor
-            if tensor.shape != weight.shape:  # a product of factors that is never formed
-                return
             facts[weight.name] = _gather_facts(weight, tensor)
         except _UNREADABLE as error:
             unreadable[weight.name] = " ".join(str(error).split()) or repr(error)
@@ -152,11 +150,10 @@ def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:
     """Gather the facts of every floating tensor that can be read, and measure none."""
     facts: dict[str, TensorFacts] = {}
     for weight in weights:
-        if weight.obstacle is None and weight.dtype.is_floating_point:
+        is_product = weight.singular_values is not None  # of factors; it is never formed
+        if weight.obstacle is None and weight.dtype.is_floating_point and not is_product:
             with contextlib.suppress(*_UNREADABLE):
-                tensor = weight.load()
-                if tensor.shape == weight.shape:
-                    facts[weight.name] = _gather_facts(weight, tensor)
+                facts[weight.name] = _gather_facts(weight, weight.load())
     return facts
 
 

@@ -23,7 +23,6 @@ from rankwise.numerics.randomness import RandomnessTest, Verdict, compare_with_r
 from rankwise.numerics.spectrum import (
     Spectrum,
     Workspace,
-    compute_spectrum,
     convert_to_float64,
     count_block_entries,
 )
@@ -134,6 +133,9 @@ def measure_weights(
 
 def estimate_cost(weight: Weight, modes: Modes = "both") -> Cost:
     """Estimate the work and memory of measuring a weight that can be measured."""
+    if weight.singular_values is not None:
+        stored = weight.parameters or 0
+        return Cost(64.0 * stored, 64 * stored)
     sides = [(u.rows, u.columns) for u in _plan(weight, modes)]
     # A Gram matrix takes L²M/2 multiplications, its eigenvalues 4L³/3 at a third of the speed.
     work = math.fsum(rows * rows * (columns / 2 + 4 * rows) for rows, columns in sides)
@@ -163,13 +165,17 @@ def measure_weight(
         return _make_row(weight, *obstacle)
     try:
         with torch.no_grad():
-            tensor, plan = weight.load(), _plan(weight, modes)
-            workspace = workspace or Workspace()
-            unfoldings, norm, overlap = _measure_modes(
-                plan, tensor, workspace, p=p, spectra=spectra, compare=compare
-            )
-            share = _find_spectral_share(unfoldings, norm)
-            test = _compare(weight, tensor, share, overlap, workspace) if compare else None
+            plan = _plan(weight, modes)
+            if weight.singular_values is not None:
+                unfoldings, norm = _measure_product(weight, plan[0], p=p, spectra=spectra)
+                test = None
+            else:
+                tensor, workspace = weight.load(), workspace or Workspace()
+                unfoldings, norm, overlap = _measure_modes(
+                    plan, tensor, workspace, p=p, spectra=spectra, compare=compare
+                )
+                share = _find_spectral_share(unfoldings, norm)
+                test = _compare(weight, tensor, share, overlap, workspace) if compare else None
     except NotFiniteError as error:
         return _make_row(weight, Status.NOT_FINITE, str(error))
     except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
@@ -192,8 +198,8 @@ def _compare(
     overlap: float | None,
     workspace: Workspace,
 ) -> RandomnessTest | None:
-    """Compare a weight with random numbers, along its output axis; None for zeros and products."""
-    if share == 0.0 or tensor.shape != weight.shape:
+    """Compare a weight with random numbers, along its output axis; None for zeros."""
+    if share == 0.0:
         return None
     return compare_with_random(tensor.movedim(weight.output_axis, 0), share, overlap, workspace)
 
@@ -240,11 +246,8 @@ def _measure_modes(
     stored, tensor = tensor.dtype, convert_to_float64(tensor, workspace)
     for unfolding in plan:
         matrix = tensor.movedim(unfolding.axis, 0)
-        if tensor.numel() == unfolding.rows * unfolding.columns:
-            by_filters = compare and unfolding.modes != ("input",)
-            spectrum, part = factorise(matrix, stored, workspace, overlap=by_filters)
-        else:
-            spectrum, part = _factorise_product(matrix, unfolding)
+        by_filters = compare and unfolding.modes != ("input",)
+        spectrum, part = factorise(matrix, stored, workspace, overlap=by_filters)
         norm = min(spectrum.norm, sys.float_info.max)
         overlap = overlap if spectrum.overlap is None else spectrum.overlap
         row = _measure_mode(unfolding, spectrum, part, p=p, spectra=spectra)
@@ -252,13 +255,21 @@ def _measure_modes(
     return rows, norm, overlap
 
 
-def _factorise_product(core: Tensor, unfolding: Unfolding) -> tuple[Spectrum, LowRank]:
-    """Factorise a product of thin factors from the small matrix that has its singular values."""
-    thin = compute_spectrum(core)
+def _measure_product(
+    weight: Weight, unfolding: Unfolding, *, p: float, spectra: bool
+) -> tuple[list[ModeMetrics], float]:
+    """Measure a product of thin factors by the singular values that follow from these."""
+    assert weight.singular_values is not None  # noqa: S101
+    thin = weight.singular_values()
+    if not np.isfinite(thin).all():
+        raise NotFiniteError("it holds NaN or infinity")
     values = np.zeros(unfolding.rows)
-    values[: len(thin.values)] = thin.values
-    whole = Spectrum(values, unfolding.columns, thin.resolution)
-    return whole, evbmf(values, columns=unfolding.columns)
+    values[: len(thin)] = np.sort(thin)[::-1][: len(values)]
+    resolution = unfolding.columns * float(np.finfo(np.float64).eps) * float(values[0])
+    values = np.where(values > resolution, values, 0.0)
+    spectrum = Spectrum(values, unfolding.columns, resolution)
+    part = evbmf(values, columns=unfolding.columns)
+    return [_measure_mode(unfolding, spectrum, part, p=p, spectra=spectra)], spectrum.norm
 
 
 def _measure_mode(

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Array = npt.NDArray[np.float64]
 # Of tensors: the network's own, as a module or its state dict has it, or by their names.
 Order = Literal["network", "name"]
 
@@ -48,7 +51,6 @@ class Weight:
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
-    # Of a product of factors, it returns a smaller tensor with the same non-zero singular values.
     load: Callable[[], Tensor]
     identity: Hashable = None  # equal for two tensors that share their memory, where known
     kind: str | None = None  # where the module knows it, as in "conv_transpose2d"
@@ -62,6 +64,9 @@ class Weight:
     collective: bool = False  # loading involves other processes: all must load in one order
     # Loads some rows of the first axis alone: from a start, so many. Where it can't, None.
     load_rows: Callable[[int, int], Tensor] | None = None
+
+    # Of a product of thin factors: its non-zero singular values, without forming it.
+    singular_values: Callable[[], Array] | None = None
 
     def load_slice(self, start: int, count: int) -> Tensor:
         """Load some rows of the first axis, without the others where the source allows it."""
