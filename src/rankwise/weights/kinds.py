@@ -61,6 +61,10 @@ _NON_WEIGHT = tuple((re.compile(pattern, re.I), reason) for pattern, reason in _
 # Modules whose `weight` is none of a matrix.
 _OWNERS = (
     (re.compile(r"(\w+_)?bias(es)?(_table)?", re.IGNORECASE), "a table of biases"),
+    (
+        re.compile(r"(cls|class|mask|iou|hf|obj_score|dist|register|query)_tokens?"),
+        "learned tokens",
+    ),
     (re.compile(r"\w*prelu\d*", re.IGNORECASE), "slopes of an activation"),
     (
         re.compile(

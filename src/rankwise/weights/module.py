@@ -51,8 +51,13 @@ def _list_tensors(module: nn.Module) -> Iterator[Weight]:
         for name, tensor in _list_own_tensors(part):
             weight = describe_tensor(prefix + name, tensor, _find_kind(part, name))
             obstacle = merged or weight.obstacle or _find_buffer(part, name, tensor)
-            axis = 1 if _is_gpt2_layer(part) else weight.output_axis
-            yield replace(weight, obstacle=obstacle, output_axis=axis)
+            is_constant = obstacle is not None and obstacle[0] is Status.NOT_A_WEIGHT
+            yield replace(
+                weight,
+                kind="other" if is_constant else weight.kind,
+                output_axis=1 if _is_gpt2_layer(part) else weight.output_axis,
+                obstacle=obstacle,
+            )
 
 
 def _list_own_tensors(part: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -33,7 +33,7 @@ _KEY_VALUE = re.compile(
 )
 _OUTPUT = re.compile(
     rf"{_OWNER}((self_attn|attn|attention|self_attention|SelfAttention|EncDecAttention|encoder_attn)"
-    rf"\.(o_proj|out_proj|c_proj|dense|output\.dense|out_lin|o|wo|proj|to_out(\.0)?)|o_proj)"
+    rf"\.(o_proj|out_proj|c_proj|dense|output\.dense|out_lin|o|wo|Wo|proj|to_out(\.0)?)|o_proj)"
     rf"{_WEIGHT}"
 )
 # State-space mixers call their input projection as attention does, and have these beside it.
@@ -43,6 +43,7 @@ _BY_HEAD = ("gpt_neox", "gpt_neox_japanese", "bloom", "persimmon", "fuyu", "falc
 _BY_GROUP = ("internlm2", "megatron", "nemotron")
 _UNKNOWN_ORDER = ("codegen",)  # interleaved over the processes that it was trained on
 _NO_HEADS = "heads were not split: no config.json says how many there are"
+_NO_FIT = "heads were not split: no projection fits the heads that its configuration names"
 
 
 class _Cut(NamedTuple):
@@ -77,8 +78,10 @@ def split_weights(
     if how == "stacks":
         return pieces, ()
     heads = [head for piece in pieces for head in _split_heads(piece, config)]
-    is_split = len(heads) > len(pieces)
-    return heads, () if is_split else (_NO_HEADS,)
+    if len(heads) > len(pieces):
+        return heads, ()
+    is_known = any(read_attention(config, weight.name) for weight in weights)
+    return heads, (_NO_FIT if is_known else _NO_HEADS,)
 
 
 def _split_stack(weight: Weight, by_name: ByName, config: Config) -> list[Weight]:

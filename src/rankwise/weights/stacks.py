@@ -39,7 +39,7 @@ def _mark_non_weight(weight: Weight) -> Weight:
     reason = find_non_weight(weight.name, weight.shape)
     if not reason:
         return weight
-    return dataclasses.replace(weight, obstacle=(Status.NOT_A_WEIGHT, reason))
+    return dataclasses.replace(weight, kind="other", obstacle=(Status.NOT_A_WEIGHT, reason))
 
 
 def _resolve(weight: Weight, by_name: Mapping[str, Weight]) -> list[Weight]:
@@ -55,7 +55,8 @@ def _unstack(weight: Weight) -> list[Weight]:
     """Return a weight for each matrix of a stack."""
     *outer, rows, columns = weight.shape
     if min(rows, columns) < 2:
-        return [dataclasses.replace(weight, obstacle=(Status.NOT_A_WEIGHT, _VECTORS))]
+        obstacle = (Status.NOT_A_WEIGHT, _VECTORS)
+        return [dataclasses.replace(weight, kind="other", obstacle=obstacle)]
     if (count := math.prod(outer)) > _MAX_MATRICES:
         obstacle = (Status.UNREADABLE, f"it holds {count} matrices, more than {_MAX_MATRICES}")
         return [dataclasses.replace(weight, obstacle=obstacle)]
