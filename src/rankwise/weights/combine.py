@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from rankwise.weights.adapter_factors import ADAPTER_RULES
 from rankwise.weights.parts import Config, Context, Rule, Whole
 from rankwise.weights.quantised import QUANTISED_RULES
+from rankwise.weights.quantised.unknown import mark_orphans
 from rankwise.weights.reparametrized import REPARAMETRIZATION_RULES
 from rankwise.weights.tensor import Status, Weight
 
@@ -53,7 +54,7 @@ def combine_parts(weights: Sequence[Weight], config: Config | None = None) -> li
         if row.name in wholes
         else _mark_merged(row, merged[row.name])
         if row.name in merged
-        else row
+        else mark_orphans(row)
         for row in rows
     ]
 

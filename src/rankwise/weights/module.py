@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd as _Convolution
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from rankwise.weights.quantised.memory import describe_quantised
 from rankwise.weights.tensor import Status, Weight, Weights
 
 
@@ -40,7 +41,9 @@ def _list_tensors(module: nn.Module) -> Iterator[Weight]:
         whole = next((n for stem, n in wholes.items() if prefix.startswith(f"{stem}.")), None)
         merged = None if whole is None else (Status.MERGED, f"part of {whole}")
         for name, tensor in _list_own_tensors(part):
-            weight = describe_tensor(prefix + name, tensor, _find_kind(part))
+            weight = describe_tensor(
+                prefix + name, tensor, _find_kind(part), _find_row_scale(part, tensor)
+            )
             yield replace(weight, obstacle=merged or weight.obstacle)
 
 
@@ -86,12 +89,21 @@ def _find_kind(part: nn.Module) -> str | None:
     return None
 
 
-def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weight:
+def _find_row_scale(part: nn.Module, tensor: Tensor) -> object:
+    """Return the scale of int8 codes that bitsandbytes moves from the tensor to its module."""
+    return (
+        getattr(getattr(part, "state", None), "SCB", None) if tensor.dtype == torch.int8 else None
+    )
+
+
+def describe_tensor(
+    name: str, tensor: Tensor, kind: str | None = None, row_scale: object = None
+) -> Weight:
     """Describe a tensor in memory, with the reason where it can't be probed."""
     if is_lazy(tensor):
         obstacle = (Status.NO_DATA, "not initialised yet: run the model once")
         return Weight(name, (0,), tensor.dtype, tensor.detach, obstacle=obstacle)
-    return Weight(
+    weight = Weight(
         name,
         tuple(tensor.shape),
         tensor.dtype,
@@ -102,6 +114,7 @@ def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weigh
         obstacle=_find_obstacle(tensor),
         collective=_is_sharded(tensor),
     )
+    return describe_quantised(weight, tensor, row_scale)
 
 
 def _is_sharded(tensor: Tensor) -> bool:
@@ -119,8 +132,6 @@ def _load_dense(tensor: Tensor) -> Tensor:
 def _find_obstacle(tensor: Tensor) -> tuple[Status, str] | None:
     if tensor.device.type == "meta":
         return Status.NO_DATA, "on the meta device: a shape without values"
-    if tensor.is_quantized:
-        return Status.QUANTISED, f"stored in the quantised type {tensor.dtype}"
     if tensor.is_nested:
         return Status.UNREADABLE, "a nested tensor has no single shape"
     return None

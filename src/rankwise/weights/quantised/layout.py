@@ -13,6 +13,8 @@ from rankwise.weights.dequantise import find_blocks
 from rankwise.weights.parts import Context, Parts, Whole
 from rankwise.weights.tensor import Status, Weight
 
+Settings = Mapping[str, object]
+
 FLOAT8 = {
     torch.float8_e4m3fn: "e4m3",
     torch.float8_e4m3fnuz: "e4m3fnuz",
@@ -64,7 +66,7 @@ def is_scale(weight: Weight) -> bool:
     return weight.dtype in _SCALES
 
 
-def read_settings(context: Context) -> Mapping[str, object]:
+def read_settings(context: Context) -> Settings:
     """Return what the model's configuration says about its quantisation; empty if nothing."""
     for key in ("quantization_config", "compression_config"):
         settings = context.config.get(key)
@@ -73,13 +75,13 @@ def read_settings(context: Context) -> Mapping[str, object]:
     return {}
 
 
-def read_int(settings: Mapping[str, object], key: str) -> int:
+def read_int(settings: Settings, key: str) -> int:
     """Return a whole number of the settings; 0 if it is missing or something else."""
     value = settings.get(key)
     return value if type(value) is int else 0
 
 
-def read_text(settings: Mapping[str, object], key: str) -> str:
+def read_text(settings: Settings, key: str) -> str:
     """Return a text of the settings in lower case; empty if it is missing or something else."""
     value = settings.get(key)
     return value.lower() if isinstance(value, str) else ""
@@ -193,6 +195,11 @@ def refuse(codes: Weight, layout: str, parts: Iterable[Weight] = ()) -> Whole:
     reason = (Status.QUANTISED, f"quantised, not measured: {layout}")
     weight = dataclasses.replace(codes, obstacle=codes.obstacle if missing else reason)
     return Whole(weight, _unique((codes, *parts)))
+
+
+def without_rows(weight: Weight) -> Weight:
+    """Return a weight that can only be loaded as a whole."""
+    return dataclasses.replace(weight, load_rows=None)
 
 
 def _unique(parts: Iterable[Weight]) -> Parts:
