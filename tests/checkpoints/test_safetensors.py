@@ -106,16 +106,26 @@ def test_a_hostile_name_is_shown_safely(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [("F4", (4, 4)), ("F8_E8M0", (8,))])
-def test_packed_types_get_a_row(tmp_path: Path, dtype: str, shape: tuple) -> None:
-    header = {"packed": _entry(0, 8, shape, dtype), "w": _entry(8, 12)}
-    weights = open_weights(_write(tmp_path / "w", header, bytes(12)))
-    packed, plain = weights.tensors
-    assert packed.shape == shape
-    assert packed.obstacle is not None
-    assert packed.obstacle[0] == "quantised"
-    with pytest.raises(CheckpointError, match=dtype):
-        packed.load()
+@pytest.mark.parametrize(("dtype", "shape"), [("F4", (4, 2)), ("F8_E8M0", (8,))])
+def test_codes_and_scales_get_a_row_and_are_loaded_as_bytes(
+    tmp_path: Path, dtype: str, shape: tuple
+) -> None:
+    header = {"codes": _entry(0, 8, (4, 4) if dtype == "F4" else (8,), dtype), "w": _entry(8, 12)}
+    weights = open_weights(_write(tmp_path / "w", header, bytes(range(8)) + bytes(4)))
+    codes, plain = weights.tensors
+    assert codes.obstacle is not None
+    assert codes.obstacle[0] == "quantised"
+    assert (codes.shape, codes.load().shape) == (shape, shape)
+    assert codes.load().flatten().tolist() == list(range(8))
+    assert plain.load().tolist() == [0]
+
+
+def test_a_type_that_torch_does_not_have_gets_a_row(tmp_path: Path) -> None:
+    header = {"codes": _entry(0, 6, (8,), "F6_E2M3"), "w": _entry(6, 10)}
+    codes, plain = open_weights(_write(tmp_path / "w", header, bytes(10))).tensors
+    assert (codes.shape, codes.obstacle[0]) == ((8,), "quantised")
+    with pytest.raises(CheckpointError, match="F6_E2M3"):
+        codes.load()
     assert plain.load().tolist() == [0]
 
 

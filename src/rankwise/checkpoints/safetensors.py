@@ -48,6 +48,9 @@ _DTYPES = {
     "F64": torch.float64,
     "C64": torch.complex64,
 }
+# Codes and scales that mean nothing by themselves, with the types that newer versions of torch have
+# for them: F4 comes in pairs.
+_CODES = {"F4": "float4_e2m1fn_x2", "F8_E8M0": "float8_e8m0fnu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,8 @@ def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:
     if dtype is None:
         reason = f"stored as {sanitize(entry.dtype[:32])}, a packed or scale type"
         obstacle = (Status.QUANTISED, reason)
+        if entry.dtype in _CODES and hasattr(torch, _CODES[entry.dtype]):
+            return _describe_codes(path, entry, handle, obstacle)
         return build_unreadable(path, entry.name, entry.shape, torch.uint8, obstacle)
 
     def load() -> Tensor:
@@ -174,3 +179,18 @@ def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:
         return tensor
 
     return Weight(entry.name, entry.shape, dtype, load)
+
+
+def _describe_codes(
+    path: Path, entry: _Entry, handle: BoundedHandle[Any], obstacle: tuple[Status, str]
+) -> Weight:
+    """Describe codes as bytes, for the weight that they are a part of."""
+
+    def load() -> Tensor:
+        with convert_errors(path, _KIND):
+            codes: Tensor = handle.get(entry.end - entry.start).get_tensor(entry.name)
+        return codes.view(torch.uint8)
+
+    pairs = 2 if entry.dtype == "F4" else 1
+    shape = (*entry.shape[:-1], *(side // pairs for side in entry.shape[-1:]))
+    return Weight(entry.name, shape, torch.uint8, load, obstacle=obstacle)

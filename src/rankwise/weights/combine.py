@@ -13,10 +13,13 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from rankwise.weights.adapter_factors import ADAPTER_RULES
 from rankwise.weights.parts import Config, Context, Rule, Whole
+from rankwise.weights.quantised import QUANTISED_RULES
+from rankwise.weights.quantised.unknown import mark_orphans
 from rankwise.weights.reparametrized import REPARAMETRIZATION_RULES
 from rankwise.weights.tensor import Status, Weight
 
 _RULES: tuple[Rule, ...] = (*REPARAMETRIZATION_RULES, *ADAPTER_RULES)
+_OF_CODES = (Status.QUANTISED, Status.NO_DATA)
 # What DDP, torch.compile, FSDP and activation checkpointing put into parameters' names.
 _WRAPPERS = re.compile(
     r"(?:^module\.)|(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
@@ -51,16 +54,19 @@ def combine_parts(weights: Sequence[Weight], config: Config | None = None) -> li
         if row.name in wholes
         else _mark_merged(row, merged[row.name])
         if row.name in merged
-        else row
+        else mark_orphans(row)
         for row in rows
     ]
 
 
 def _find_whole(weight: Weight, context: Context) -> Whole | None:
     """Return the weight that this one is a part of, with all its parts; None if it is no part."""
-    if weight.obstacle is not None:
-        return None
-    for rule in _RULES:
+    if weight.obstacle is None:
+        rules = (*QUANTISED_RULES, *_RULES)
+    else:
+        # Codes whose type can't be probed as it is may be part of a weight that can.
+        rules = QUANTISED_RULES if weight.obstacle[0] in _OF_CODES else ()
+    for rule in rules:
         whole = rule(weight, context)
         # A name of another tensor means that the whole is stored as well.
         if whole is not None and (

@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd as _Convolution
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from rankwise.weights.quantised.memory import describe_quantised
 from rankwise.weights.tensor import Status, Weight, Weights
 
 
@@ -49,14 +50,12 @@ def _list_tensors(module: nn.Module) -> Iterator[Weight]:
         whole = next((n for stem, n in wholes.items() if prefix.startswith(f"{stem}.")), None)
         merged = None if whole is None else (Status.MERGED, f"part of {whole}")
         for name, tensor in _list_own_tensors(part):
-            weight = describe_tensor(prefix + name, tensor, _find_kind(part, name))
-            obstacle = merged or weight.obstacle or _find_buffer(part, name, tensor)
-            is_constant = obstacle is not None and obstacle[0] is Status.NOT_A_WEIGHT
+            kind = "constant" if _is_constant(part, name, tensor) else _find_kind(part, name)
+            weight = describe_tensor(prefix + name, tensor, kind, _find_row_scale(part, tensor))
             yield replace(
                 weight,
-                kind="other" if is_constant else weight.kind,
                 output_axis=1 if _is_gpt2_layer(part) else weight.output_axis,
-                obstacle=obstacle,
+                obstacle=merged or weight.obstacle,
             )
 
 
@@ -91,15 +90,10 @@ def _describe_parametrized(name: str, chain: nn.Module, kind: str | None) -> Wei
     return replace(weight, load=load, identity=identity, parameters=parameters)
 
 
-def _find_buffer(part: nn.Module, name: str, tensor: Tensor) -> tuple[Status, str] | None:
-    """Return why a floating tensor is no weight: a constant, as tables of positions are.
-
-    Buffers called weights are weights that are not trained.
-    """
-    is_constant = name in part._buffers and tensor.ndim > 1 and tensor.is_floating_point()
-    if is_constant and "weight" not in name:
-        return Status.NOT_A_WEIGHT, "a buffer: a constant that is not trained"
-    return None
+def _is_constant(part: nn.Module, name: str, tensor: Tensor) -> bool:
+    """Return whether a tensor is a table that is not trained; weights may be buffers too."""
+    is_table = name in part._buffers and tensor.ndim > 1 and tensor.is_floating_point()
+    return is_table and "weight" not in name
 
 
 def _is_gpt2_layer(part: nn.Module) -> bool:
@@ -121,12 +115,21 @@ def _find_kind(part: nn.Module, name: str) -> str | None:
     return None
 
 
-def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weight:
+def _find_row_scale(part: nn.Module, tensor: Tensor) -> object:
+    """Return the scale of int8 codes that bitsandbytes moves from the tensor to its module."""
+    return (
+        getattr(getattr(part, "state", None), "SCB", None) if tensor.dtype == torch.int8 else None
+    )
+
+
+def describe_tensor(
+    name: str, tensor: Tensor, kind: str | None = None, row_scale: object = None
+) -> Weight:
     """Describe a tensor in memory, with the reason where it can't be probed."""
     if is_lazy(tensor):
         obstacle = (Status.NO_DATA, "not initialised yet: run the model once")
         return Weight(name, (0,), tensor.dtype, tensor.detach, obstacle=obstacle)
-    return Weight(
+    weight = Weight(
         name,
         tuple(tensor.shape),
         tensor.dtype,
@@ -138,6 +141,7 @@ def describe_tensor(name: str, tensor: Tensor, kind: str | None = None) -> Weigh
         collective=_is_sharded(tensor),
         load_rows=_find_row_loader(tensor),
     )
+    return describe_quantised(weight, tensor, row_scale)
 
 
 def _find_row_loader(tensor: Tensor) -> Callable[[int, int], Tensor] | None:
@@ -161,8 +165,6 @@ def _load_dense(tensor: Tensor) -> Tensor:
 def _find_obstacle(tensor: Tensor) -> tuple[Status, str] | None:
     if tensor.device.type == "meta":
         return Status.NO_DATA, "on the meta device: a shape without values"
-    if tensor.is_quantized:
-        return Status.QUANTISED, f"stored in the quantised type {tensor.dtype}"
     if tensor.is_nested:
         return Status.UNREADABLE, "a nested tensor has no single shape"
     return None

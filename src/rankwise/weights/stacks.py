@@ -13,6 +13,7 @@ from rankwise.weights.kinds import find_non_weight, infer_kind
 from rankwise.weights.orientation import find_output_axis
 from rankwise.weights.tensor import Status, Weight
 
+_CONSTANT = "a buffer: a constant that is not trained"
 _VECTORS = "a vector for each index of its first axes"
 _MAX_MATRICES = 8192  # in one tensor; more of them are no experts, and a small file may hold many
 
@@ -33,10 +34,12 @@ def resolve_tensors(weights: Sequence[Weight]) -> list[Weight]:
 
 
 def _mark_non_weight(weight: Weight) -> Weight:
-    is_known = weight.kind not in (None, "embedding")  # a table of biases may be an embedding
+    # A table of biases may be an embedding; what else is known of a tensor is right.
+    is_known = weight.kind not in (None, "embedding", "constant")
     if weight.obstacle is not None or is_known or not weight.dtype.is_floating_point:
         return weight
-    reason = find_non_weight(weight.name, weight.shape)
+    is_constant = weight.kind == "constant"
+    reason = _CONSTANT if is_constant else find_non_weight(weight.name, weight.shape)
     if not reason:
         return weight
     return dataclasses.replace(weight, kind="other", obstacle=(Status.NOT_A_WEIGHT, reason))
