@@ -53,6 +53,7 @@ class Weight:
     identity: Hashable = None  # equal for two tensors that share their memory, where known
     kind: str | None = None  # where the module knows it, as in "conv_transpose2d"
     output_axis: int = 0  # the one that counts filters: 1 for weights stored as [in, out]
+    gates: str = ""  # letters of the gates stacked along the rows, as in "iofc"
     group: str | None = None  # the stored tensor that it is a slice of, as one of many experts
     stored: str | None = None  # the stored type, where it is not `dtype`, as in "GPTQ int4"
     obstacle: tuple[Status, str] | None = None  # why the tensor can't be probed
