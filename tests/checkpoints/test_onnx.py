@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,9 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rankwise.checkpoints import open_weights
 from rankwise.errors import CheckpointError, MissingExtraError, UnsafeFileError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _model(path: Path, initializers=(), nodes=(), **more) -> Path:
@@ -218,13 +216,37 @@ def test_a_file_beyond_the_limit_of_protocol_buffers_is_refused_unread(tmp_path:
         open_weights(path)
 
 
-def test_external_data_is_not_read_before_it_is_asked_for(tmp_path: Path, monkeypatch) -> None:
+def test_external_data_is_not_read_before_it_is_asked_for(tmp_path: Path) -> None:
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(2**42)  # more than any memory; takes no space on the disk
+    tensor = _external("w", "w.bin", shape=(2**20, 2**20))
+    (weight,) = open_weights(_model(tmp_path / "m", [tensor])).tensors
+    assert weight.load_slice(2**19, 2).shape == (2, 2**20)
+
+
+@pytest.mark.parametrize("how", ["written again", "replaced"])
+def test_external_data_that_is_another_file_by_now_is_noticed(tmp_path: Path, how: str) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(24))
-    path = _model(tmp_path / "m", [_external("w", "w.bin")])
-    monkeypatch.setattr(onnx, "load_external_data_for_model", None)
-    (weight,) = open_weights(path).tensors
-    (tmp_path / "w.bin").write_bytes(np.ones(6, np.float32).tobytes())
-    assert weight.load().sum() == 6
+    (weight,) = open_weights(_model(tmp_path / "m", [_external("w", "w.bin")])).tensors
+    status = (tmp_path / "w.bin").stat()
+    if how == "replaced":  # with the same size and time
+        (tmp_path / "other").write_bytes(bytes(24))
+        os.utime(tmp_path / "other", ns=(status.st_atime_ns, status.st_mtime_ns))
+        (tmp_path / "other").replace(tmp_path / "w.bin")
+    else:
+        os.utime(tmp_path / "w.bin", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(CheckpointError, match="changed while it was being read"):
+        weight.load()
+
+
+def test_rows_of_external_data_are_read_alone(tmp_path: Path) -> None:
+    data = np.arange(12, dtype=np.float32)
+    (tmp_path / "w.bin").write_bytes(b"odd" + data.tobytes())
+    tensor = _external("w", "w.bin", shape=(4, 3), offset=3)
+    (weight,) = open_weights(_model(tmp_path / "m", [tensor])).tensors
+    assert weight.load_rows is not None
+    assert weight.load_rows(1, 2).tolist() == data[3:9].reshape(2, 3).tolist()
+    assert weight.load().tolist() == data.reshape(4, 3).tolist()
 
 
 def test_external_data_that_shrinks_is_noticed(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ once its size afterwards; protocol buffers are at most 2 GB. External data is re
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +19,10 @@ from torch import Tensor
 
 from rankwise._text import quote
 from rankwise.checkpoints.nested import number_duplicates
+from rankwise.checkpoints.onnx_constants import DTYPES, Constant, Load
+from rankwise.checkpoints.onnx_graph import trace_uses
+from rankwise.checkpoints.onnx_model import Stored, decode, parse_model
+from rankwise.checkpoints.onnx_rows import build_rows
 from rankwise.checkpoints.safety import (
     build_unreadable,
     convert_errors,
@@ -27,44 +34,38 @@ from rankwise.errors import CheckpointError, MissingExtraError
 from rankwise.weights.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import TensorProto
 
 _KIND = "an ONNX model"
 _MAX_SIZE = 2**31  # the limit of protocol buffers
-_DTYPES = {
-    1: torch.float32,
-    2: torch.uint8,
-    3: torch.int8,
-    4: torch.uint16,
-    5: torch.int16,
-    6: torch.int32,
-    7: torch.int64,
-    9: torch.bool,
-    10: torch.float16,
-    11: torch.float64,
-    12: torch.uint32,
-    13: torch.uint64,
-    14: torch.complex64,
-    15: torch.complex128,
-    16: torch.bfloat16,
-    17: torch.float8_e4m3fn,
-    18: torch.float8_e4m3fnuz,
-    19: torch.float8_e5m2,
-    20: torch.float8_e5m2fnuz,
-}
-_PACKED = {21: "uint4", 22: "int4", 23: "float4", 24: "float8_e8m0", 25: "uint2", 26: "int2"}
+_EXTERNAL = "external data of an ONNX model"
 
 
-class _Initializer(NamedTuple):
-    """A tensor of the model: an initializer, or the value of a Constant node."""
+class _Packed(NamedTuple):
+    """A type whose values are stored in less than a byte, and the one that they are loaded as."""
 
     name: str
-    shape: tuple[int, ...]
-    proto: TensorProto  # of a sparse tensor, the one with its values
-    is_sparse: bool = False
+    bits: int
+    dtype: torch.dtype
+
+
+_PACKED = {
+    21: _Packed("uint4", 4, torch.uint8),
+    22: _Packed("int4", 4, torch.int8),
+    23: _Packed("float4", 4, torch.float32),
+    24: _Packed("float8_e8m0", 8, torch.float32),
+    25: _Packed("uint2", 2, torch.uint8),
+    26: _Packed("int2", 2, torch.int8),
+}
+
+
+class _Source(NamedTuple):
+    """A stored tensor: its row, and how its values are loaded, also where the row has none."""
+
+    weight: Weight
+    load: Callable[[], Tensor]
 
 
 def read_onnx(path: Path) -> Weights:
@@ -79,133 +80,189 @@ def read_onnx(path: Path) -> Weights:
             "save the model with external data."
         )
     with convert_errors(path, _KIND):
-        model = onnx.load(path, format="protobuf", load_external_data=False)
-        initializers = list(_find_initializers(model))
-    names = number_duplicates(initializer.name or "constant" for initializer in initializers)
-    tensors = tuple(
-        _describe(path, name, initializer)
-        for name, initializer in zip(names, initializers, strict=True)
-    )
-    return Weights(format_path(path), tensors)
+        model = parse_model(onnx.load(path, format="protobuf", load_external_data=False))
+    names = number_duplicates(tensor.name or "constant" for tensor in model.tensors)
+    files = _ExternalFiles(path)
+    sources = [
+        _describe(path, name, tensor, files)
+        for name, tensor in zip(names, model.tensors, strict=True)
+    ]
+    tensors = [source.weight for source in sources]
+    if model.nodes:  # a graph without nodes is a mere list of tensors
+
+        def load(number: int) -> Tensor:
+            return sources[number].load()
+
+        with convert_errors(path, _KIND):
+            constants = [_start_constant(number, weight) for number, weight in enumerate(tensors)]
+            tensors = build_rows(tensors, trace_uses(model, constants, load), load)
+    return Weights(format_path(path), tuple(tensors))
 
 
-def _find_initializers(model: ModelProto) -> Iterator[_Initializer]:
-    yield from _search_graph(model.graph)
-    for training in model.training_info:
-        yield from _search_graph(training.initialization)
-        yield from _search_graph(training.algorithm)
-    for function in model.functions:
-        yield from _search_nodes(function.node)
+def _start_constant(number: int, weight: Weight) -> Constant:
+    def compute(load: Load) -> Tensor:
+        return load(number)
+
+    entries = math.prod(weight.shape)
+    return Constant(weight.shape, weight.dtype, (number,), compute, entries, stored=weight.stored)
 
 
-def _search_graph(graph: GraphProto) -> Iterator[_Initializer]:
-    yield from _search_nodes(graph.node)
-    for tensor in graph.initializer:
-        yield _Initializer(_decode(tensor.name), tuple(tensor.dims), tensor)
-    for tensor in graph.sparse_initializer:
-        name = _decode(tensor.values.name)
-        yield _Initializer(name, tuple(tensor.dims), tensor.values, is_sparse=True)
-
-
-def _search_nodes(nodes: Iterable[NodeProto]) -> Iterator[_Initializer]:
-    for node in nodes:
-        name = next((_decode(output) for output in node.output if output), "")
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.HasField("t"):
-                yield _Initializer(name, tuple(attribute.t.dims), attribute.t)
-            if attribute.HasField("g"):  # the branches of If, the body of Loop
-                yield from _search_graph(attribute.g)
-            for graph in attribute.graphs:
-                yield from _search_graph(graph)
-            if node.op_type == "Constant" and attribute.HasField("sparse_tensor"):
-                sparse = attribute.sparse_tensor
-                name = name or _decode(sparse.values.name)
-                yield _Initializer(name, tuple(sparse.dims), sparse.values, is_sparse=True)
-
-
-def _decode(name: str | bytes) -> str:
-    """Return a name as text; protocol buffers give bytes where it is not UTF-8."""
-    return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
-
-
-def _describe(path: Path, name: str, initializer: _Initializer) -> Weight:
-    tensor = initializer.proto
-    shape = tuple(max(size, 0) for size in initializer.shape)
-    dtype = _DTYPES.get(tensor.data_type, torch.uint8)
-    obstacle = _find_obstacle(initializer)
-    if tensor.data_location == tensor.EXTERNAL and not initializer.is_sparse:
-        file, offset, length = _locate_external(path, name, tensor)
-        nbytes = math.prod(shape) * dtype.itemsize
-        if offset < 0 or length < nbytes or offset + nbytes > get_file_size(file):
+def _describe(path: Path, name: str, stored: Stored, files: _ExternalFiles) -> _Source:
+    tensor = stored.proto
+    shape = tuple(max(size, 0) for size in stored.shape)
+    packed = _PACKED.get(tensor.data_type)
+    dtype = DTYPES.get(tensor.data_type, torch.uint8) if packed is None else packed.dtype
+    nbytes = -(-math.prod(shape) * (dtype.itemsize * 8 if packed is None else packed.bits) // 8)
+    obstacle = _find_obstacle(stored)
+    load: Callable[[], Tensor]
+    load_rows: Callable[[int, int], Tensor] | None = None
+    if tensor.data_location == tensor.EXTERNAL and not stored.is_sparse:
+        file, offset, length = files.locate(name, tensor)
+        if offset < 0 or length < nbytes or offset + nbytes > file.size:
             reason = f"its {nbytes} bytes of external data are not where the model says"
             obstacle = obstacle or (Status.UNREADABLE, reason)
-        load = partial(_load_external, file, offset, shape, dtype)
+        external = _External(file, offset, shape, dtype)
+        load = partial(_load_packed, external, nbytes, tensor)
+        if packed is None:
+            load, load_rows = external.load, external.load_rows
     else:
-        obstacle = obstacle or _check_inline(tensor, shape, dtype)
+        obstacle = obstacle or _check_inline(tensor, math.prod(shape), nbytes)
         load = partial(_load_inline, path, tensor, dtype)
     if obstacle is not None:
-        return build_unreadable(path, name, shape, dtype, obstacle)
-    return Weight(name, shape, dtype, load)
+        row = build_unreadable(path, name, shape, dtype, obstacle)
+        return _Source(row, row.load)
+    if packed is not None:
+        obstacle = (Status.QUANTISED, f"stored as {packed.name}")
+        row = build_unreadable(path, name, shape, dtype, obstacle)
+        return _Source(replace(row, stored=packed.name), load)
+    return _Source(Weight(name, shape, dtype, load, load_rows=load_rows), load)
 
 
-def _find_obstacle(initializer: _Initializer) -> tuple[Status, str] | None:
-    data_type = initializer.proto.data_type
-    if initializer.is_sparse:
+def _find_obstacle(stored: Stored) -> tuple[Status, str] | None:
+    data_type = stored.proto.data_type
+    if stored.is_sparse:
         return Status.UNREADABLE, "stored sparsely"
-    if data_type == initializer.proto.STRING:
+    if data_type == stored.proto.STRING:
         return Status.UNREADABLE, "text, not numbers"
-    if data_type in _PACKED:
-        return Status.QUANTISED, f"stored as {_PACKED[data_type]}"
-    if data_type not in _DTYPES:
+    if data_type not in DTYPES and data_type not in _PACKED:
         return Status.UNREADABLE, f"of ONNX type {data_type}, which is unknown"
-    if any(size < 0 for size in initializer.shape):
-        return Status.UNREADABLE, f"its shape {initializer.shape} has a negative size"
+    if any(size < 0 for size in stored.shape):
+        return Status.UNREADABLE, f"its shape {stored.shape} has a negative size"
     return None
 
 
-def _check_inline(
-    tensor: TensorProto, shape: tuple[int, ...], dtype: torch.dtype
-) -> tuple[Status, str] | None:
-    count = math.prod(shape)
-    nbytes, stored = count * dtype.itemsize, len(tensor.raw_data)
+def _check_inline(tensor: TensorProto, count: int, nbytes: int) -> tuple[Status, str] | None:
+    stored = len(tensor.raw_data)
     if tensor.HasField("raw_data"):
         if stored == nbytes:
             return None
         if stored:
             return Status.UNREADABLE, f"its shape needs {nbytes} bytes, the file has {stored}"
-    # Values that are listed take at least a byte each.
-    elif count <= tensor.ByteSize():
+    # Values that are listed take at least a byte each, and eight of the smallest fit in a byte.
+    elif min(count, nbytes) <= tensor.ByteSize():
         return None
     return Status.NO_DATA, "its data was left out of the file"
 
 
-def _locate_external(path: Path, name: str, tensor: TensorProto) -> tuple[Path, int, int]:
-    """Return the file of a tensor's data, where the data begins in it, and its length."""
-    entries = {_decode(entry.key): _decode(entry.value) for entry in tensor.external_data}
-    location = entries.get("location", "")
-    file = safe_join(path.parent, location)
-    if not file.exists():
-        raise CheckpointError(
-            f"{format_path(path)}: the data of {quote(name)} is in {quote(location)}, "
-            "which is missing; put it beside the model."
-        )
-    with convert_errors(path, _KIND):
-        offset = int(entries.get("offset") or 0)
-        return file, offset, int(entries.get("length") or get_file_size(file) - offset)
+class _ExternalFile(NamedTuple):
+    """A file of external data as it was when the model was opened."""
+
+    path: Path
+    size: int
+    identity: tuple[int, ...]
+
+    def read(self, offset: int, nbytes: int) -> bytearray:
+        """Read a part of the file, which must be the one that was there on opening."""
+        data = bytearray(nbytes)
+        with convert_errors(self.path, _EXTERNAL), self.path.open("rb", buffering=0) as stream:
+            is_same = _identify(os.fstat(stream.fileno())) == self.identity
+            stream.seek(offset)
+            done = 0
+            while is_same and done < nbytes:
+                count = stream.readinto(memoryview(data)[done:])
+                is_same = bool(count)
+                done += count or 0
+            if not is_same:
+                raise CheckpointError(
+                    f"{format_path(self.path)}: changed while it was being read; try again."
+                )
+        return data
 
 
-def _load_external(file: Path, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    nbytes = math.prod(shape) * dtype.itemsize
-    with convert_errors(file, "external data of an ONNX model"):
-        data = np.fromfile(file, dtype=np.uint8, count=nbytes, offset=offset)
-        return torch.from_numpy(data).view(dtype).reshape(shape)
+class _ExternalFiles:
+    """The files beside a model that hold its tensors' data."""
+
+    def __init__(self, model: Path) -> None:
+        self._model = model
+        self._files: dict[str, _ExternalFile] = {}
+
+    def locate(self, name: str, tensor: TensorProto) -> tuple[_ExternalFile, int, int]:
+        """Return the file of a tensor's data, where the data begins in it, and its length."""
+        entries = {decode(entry.key): decode(entry.value) for entry in tensor.external_data}
+        file = self._open(name, entries.get("location", ""))
+        with convert_errors(self._model, _KIND):
+            offset = int(entries.get("offset") or 0)
+            return file, offset, int(entries.get("length") or file.size - offset)
+
+    def _open(self, name: str, location: str) -> _ExternalFile:
+        if location not in self._files:
+            path = safe_join(self._model.parent, location)
+            if not path.exists():
+                raise CheckpointError(
+                    f"{format_path(self._model)}: the data of {quote(name)} is in "
+                    f"{quote(location)}, which is missing; put it beside the model."
+                )
+            size = get_file_size(path)
+            with convert_errors(path, _EXTERNAL):
+                self._files[location] = _ExternalFile(path, size, _identify(path.stat()))
+        return self._files[location]
+
+
+def _identify(status: os.stat_result) -> tuple[int, ...]:
+    """Return what differs between two files, or between two states of one."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _External(NamedTuple):
+    """A tensor in a file of external data."""
+
+    file: _ExternalFile
+    offset: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def load(self) -> Tensor:
+        if not self.shape:
+            return self._load_part(0, 1).reshape(())
+        return self.load_rows(0, self.shape[0])
+
+    def load_rows(self, start: int, count: int) -> Tensor:
+        size = math.prod(self.shape[1:])
+        return self._load_part(start * size, count * size).reshape(count, *self.shape[1:])
+
+    def _load_part(self, start: int, count: int) -> Tensor:
+        width = self.dtype.itemsize
+        data = self.file.read(self.offset + start * width, count * width)
+        if not data:
+            return torch.empty(0, dtype=self.dtype)
+        # As bytes first: the offset of a tensor need not be a multiple of its width.
+        return torch.frombuffer(data, dtype=torch.uint8).view(self.dtype)
+
+
+def _load_packed(external: _External, nbytes: int, tensor: TensorProto) -> Tensor:
+    data = bytes(external.file.read(external.offset, nbytes))
+    inline = type(tensor)(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+    return _load_inline(external.file.path, inline, external.dtype)
 
 
 def _load_inline(path: Path, tensor: TensorProto, dtype: torch.dtype) -> Tensor:
     from onnx import numpy_helper  # noqa: PLC0415 - an optional package
 
     with convert_errors(path, _KIND):
-        array = np.array(numpy_helper.to_array(tensor))  # a copy that may be written
+        array = numpy_helper.to_array(tensor)
+        if tensor.data_type in _PACKED:
+            return torch.from_numpy(array.astype(str(dtype).removeprefix("torch.")))
+        array = np.array(array)  # a copy that may be written
         if array.dtype.isbuiltin == 1:  # 2 is a type that an extension brought
             return torch.from_numpy(array).to(dtype)
         # numpy knows bfloat16 and float8 by an extension only: take them as bits.
