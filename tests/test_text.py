@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from rankwise._text import (
     display_width,
+    escape_formula,
+    format_name,
     join_lines,
     quote,
     sanitize,
@@ -93,3 +95,37 @@ def test_wrap_loses_no_word():
     text = "31 of 52 layers hold structure and that is that"
     assert wrap(text, 18).split() == text.split()
     assert wrap(text, None) == text
+
+
+@given(st.text(st.characters()))
+def test_no_cell_begins_as_a_formula(text):
+    cell = escape_formula(text)
+    assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+    assert not cell.startswith(("\t", "\r"))
+    assert cell in {sanitize(text), f"'{sanitize(text)}"}
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", "＝1"])
+def test_formulas_get_an_apostrophe(text):
+    assert escape_formula(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["conv1.weight", "a=b", "", "\t=1"])
+def test_other_cells_stay_as_they_are_shown(text):
+    assert escape_formula(text) == sanitize(text)
+
+
+@given(st.text(st.characters(), max_size=400))
+def test_names_are_shown_whole_unless_they_are_absurd(name):
+    shown = format_name(name)
+    assert display_width(shown) <= 300
+    if len(sanitize(name)) <= 150:
+        assert shown == sanitize(name)
+
+
+def test_an_absurd_name_keeps_both_ends():
+    shown = format_name("start" + "n" * 1_000_000 + "end")
+    assert len(shown) <= 300
+    assert shown.startswith("start")
+    assert shown.endswith("end")
+    assert shown.count("…") == 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankwise._text import display_width, shorten, shorten_all
+from rankwise._text import LONGEST_NAME, display_width, shorten, shorten_all
 
 # What a renderer may show as a colour, weight or symbol; plain text ignores it.
 Style = Literal[
@@ -16,6 +16,7 @@ Style = Literal[
 _COMFORTABLE = 24  # columns are dropped before the first one gets less room than this
 _ESSENTIAL = 4  # columns of this priority or more stay, even if shortened names become equal
 _NARROWEST = 20
+_WIDEST_PADDING = 150  # of names where nothing limits the width: one longer one moves its row only
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -103,14 +104,17 @@ def align_cells(table: Table, width: int | None) -> list[tuple[Cell, ...]]:
 
     Args:
         table: What to lay out.
-        width: In terminal columns, less than 20 counts as 20; None for as wide as needed.
+        width: In terminal columns, less than 20 counts as 20; None for as wide as needed, with
+            only names of more than 300 characters shortened.
     """
     widths = [table.width(place) for place in range(len(table.columns))]
     if width is None:
-        kept, room, gap = list(range(len(widths))), widths[0], 2
+        kept, room, gap = list(range(len(widths))), min(widths[0], LONGEST_NAME), 2
+        first = min(room, _WIDEST_PADDING)
     else:
         kept, room, gap = _fit(table, widths, max(width, _NARROWEST))
-    table, widths = table.select(kept), [room, *(widths[place] for place in kept[1:])]
+        first = room
+    table, widths = table.select(kept), [first, *(widths[place] for place in kept[1:])]
     names = shorten_all([row[0].text for row in table.rows], room)
     titles = [Cell(column.title, "title") for column in table.columns]
     lines = [[Cell(shorten(titles[0].text, room), "title"), *titles[1:]]]

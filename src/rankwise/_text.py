@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 # line and paragraph separators: what can move the cursor, reorder a line or break one.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MAX_QUOTED = 160
+# Of a name in a table or a sentence that nothing else limits. Real names have up to about 150.
+LONGEST_NAME = 300
+# How a cell starts that a spreadsheet takes for a formula, in ASCII and in full width.
+_FORMULA = tuple("=+-@＝＋－＠")
 _ELLIPSIS = "…"
 _COMMON_ENDING = ".weight"
 
@@ -63,6 +67,32 @@ def quote(text: str) -> str:
     """
     cut = text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + _ELLIPSIS
     return f"'{sanitize(cut)}'"
+
+
+def format_name(name: str) -> str:
+    r"""Return the name of a tensor as it is shown: safe, and cut in its middle where it is absurd.
+
+    Example:
+        >>> print(format_name("conv\x1b.weight"), len(format_name("n" * 100_000)))
+        conv\x1b.weight 300
+    """
+    if len(name) > LONGEST_NAME:  # escapes are longer than what they stand for, never shorter
+        half = (LONGEST_NAME - 1) // 2
+        name = f"{name[:half]}{_ELLIPSIS}{name[-half:]}"
+    return shorten(sanitize(name), LONGEST_NAME)
+
+
+def escape_formula(text: str) -> str:
+    """Put an apostrophe before a text that a spreadsheet would read as a formula.
+
+    Tabs and line breaks, which can start one too, become visible escapes.
+
+    Example:
+        >>> escape_formula("=1+1"), escape_formula("-0.5"), escape_formula("conv1")
+        ("'=1+1", "'-0.5", 'conv1')
+    """
+    line = sanitize(text)
+    return f"'{line}" if line.lstrip().startswith(_FORMULA) else line
 
 
 def format_count(number: int, noun: str) -> str:

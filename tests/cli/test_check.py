@@ -186,3 +186,26 @@ def test_a_pipe_gets_whole_names_that_do_not_act(run, save):
     assert f"error: {name} [all-zero]" in result.stdout
     assert "evil\\x1b[31m\\x0a\\u202e[bold red]x[/] [all-zero]" in result.stdout
     assert "\x1b" not in result.stdout
+
+
+def test_a_file_in_which_nothing_can_be_measured_exits_with_1(run, clean, tmp_path):
+    torch.save({"a.bias": torch.zeros(9), "ids": torch.arange(12).view(3, 4)}, tmp_path / "n.pt")
+    result = run("check", tmp_path / "n.pt")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("1 warning; no layer could be checked.")
+    assert "n.pt: no layer could be measured" in result.stderr
+    assert run("check", clean, tmp_path / "n.pt").exit_code == 1
+    assert run("check", tmp_path / "n.pt", "--fail-on", "warning").exit_code == 2
+
+
+def test_nan_everywhere_is_a_finding_and_not_a_failure(run, tmp_path):
+    torch.save({"a.weight": torch.full((9, 9), torch.nan)}, tmp_path / "nan.pt")
+    result = run("check", tmp_path / "nan.pt")
+    assert (result.exit_code, result.stderr) == (2, "")
+    assert run("check", tmp_path / "nan.pt", "--ignore", "not-finite").exit_code == 0
+
+
+def test_an_absurd_name_does_not_fill_the_screen(run, save):
+    result = run("check", save("long.pt", **{"n" * 50_000: torch.zeros(9, 9)}))
+    assert result.exit_code == 2
+    assert len(result.stdout) < 3000

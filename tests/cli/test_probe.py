@@ -215,3 +215,79 @@ def test_spectra_of_a_saved_probe_can_not_be_had_any_more(run, saved):
     result = run("probe", saved, "--spectra")
     assert result.exit_code == 1
     assert "--spectra" in result.stderr
+
+
+def test_texts_that_begin_as_formulas_are_escaped_and_numbers_stay(run, tmp_path):
+    import torch
+
+    name = "=HYPERLINK(1)"
+    torch.save({name: torch.randn(12, 20), "+b": torch.zeros(3)}, tmp_path / "m.pt")
+    rows = list(csv.DictReader(io.StringIO(run("probe", tmp_path / "m.pt", "--csv", "-").stdout)))
+    assert [row["name"] for row in rows] == [f"'{name}", "'+b"]
+    assert float(rows[0]["prominence"]) < 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "split"),
+    [
+        ([], False),
+        (["--split"], True),
+        (["--split", "stacks"], True),
+        (["--split=stacks"], True),
+        (["--split", "heads"], "heads"),
+        (["--split=heads"], "heads"),
+    ],
+)
+def test_split_takes_a_value_or_none_and_no_file(run, checkpoint, monkeypatch, arguments, split):
+    given = []
+
+    def record(path, **options):
+        given.append((path, options["split"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rankwise.api.probe", record)
+    run("probe", *arguments, checkpoint)
+    run("probe", checkpoint, *arguments)
+    assert given == [(checkpoint, split)] * 2
+
+
+def test_split_refuses_another_value_and_leaves_what_follows_two_dashes(run, tmp_path):
+    result = run("probe", "x.pt", "--split=rows")
+    assert result.exit_code == 1
+    assert "'rows' is not one of" in result.stderr
+    assert "--split: no such file" in run("probe", "--", "--split").stderr
+
+
+def test_nothing_measured_exits_1_after_the_list_of_reasons(run, tmp_path):
+    import torch
+
+    torch.save({"a.bias": torch.zeros(9)}, tmp_path / "m.pt")
+    result = run("probe", tmp_path / "m.pt", "--json", tmp_path / "p.json")
+    assert result.exit_code == 1
+    assert "1 vector (bias or norm scale): a.bias" in result.stdout
+    assert result.stderr == (
+        f"rankwise: {tmp_path / 'm.pt'}: no layer could be measured; "
+        "rankwise probe --all lists the reasons.\n"
+    )
+    assert len(json.loads((tmp_path / "p.json").read_text())["layers"]) == 1
+    assert run("probe", tmp_path / "p.json").exit_code == 1
+
+
+def test_filters_that_leave_nothing_are_named(run, checkpoint):
+    result = run("probe", checkpoint, "--include", "cnov*", "--exclude", "*.bias")
+    assert result.exit_code == 1
+    assert "--include 'cnov*' --exclude '*.bias' left out 7 of 7 tensors." in result.stderr
+
+
+def test_all_lists_every_expert(run, tmp_path):
+    import torch
+
+    torch.manual_seed(0)
+    weights = {f"experts.{i}.w1.weight": torch.randn(12, 20) for i in range(6)}
+    torch.save(weights, tmp_path / "m.pt")
+    short, full = (run("probe", tmp_path / "m.pt", *a).stdout for a in ([], ["--all"]))
+    assert "experts.*.w1.weight ×6" in short
+    assert "experts.5.w1.weight" not in short.partition("\n\n")[0]
+    assert all(name in full.partition("\n\n")[0] for name in weights)
+    rows = list(csv.DictReader(io.StringIO(run("probe", tmp_path / "m.pt", "--csv", "-").stdout)))
+    assert [row["name"] for row in rows] == list(weights)

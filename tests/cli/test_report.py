@@ -11,6 +11,7 @@ import urllib.request
 import webbrowser
 
 import pytest
+import torch
 
 pytest.importorskip("altair")
 pytest.importorskip("starlette")
@@ -81,6 +82,20 @@ def test_options_for_checkpoints_are_refused_for_a_saved_probe(run, saved, tmp_p
     assert done.exit_code == 1
     assert "is a saved probe" in done.stderr
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_without_any_layer_is_written_and_exits_with_1(run, tmp_path):
+    torch.save({"a.bias": torch.zeros(9)}, tmp_path / "m.pt")
+    out = tmp_path / "page.html"
+    done = run("report", tmp_path / "m.pt", "-o", out)
+    assert (done.exit_code, out.exists()) == (1, True)
+    assert "m.pt: no layer could be measured" in done.stderr
+
+
+def test_filters_that_leave_nothing_are_named(run, checkpoint, tmp_path):
+    done = run("report", checkpoint, "-o", tmp_path / "page.html", "--include", "cnov*")
+    assert done.exit_code == 1
+    assert "--include 'cnov*' left out 7 of 7 tensors." in done.stderr
 
 
 def test_an_input_is_never_overwritten(run, checkpoint):

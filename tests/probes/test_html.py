@@ -103,3 +103,24 @@ def test_script_in_a_name_is_shown_as_text():
 def test_no_layers():
     page = Checker(render([]))
     assert page.text.strip() == "The model holds no tensors."
+
+
+def test_experts_are_one_row_with_their_ranges():
+    layers = [
+        replace(probed(f"experts.{i}.w1.weight", rank=i), stable_rank=i / 100) for i in range(9)
+    ]
+    page = Checker(render(layers))
+    assert page.open == []
+    assert sum(tag == "tr" for tag, _ in page.tags) == 2
+    for words in ("experts.*.w1.weight ×9", "0.0400.000 … 0.080", "4/80/8 … 8/8"):
+        assert words in page.text
+
+
+def test_a_notebook_gets_a_thousand_rows():
+    document = render([probed(f"layer{i}") for i in range(1500)])
+    assert document.count("<tr") == 1001
+    assert "… 500 more layers" in document
+
+
+def test_absurd_names_stay_short():
+    assert len(render([probed("n" * 100_000), vector("m" * 100_000)])) < 5000

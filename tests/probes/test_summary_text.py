@@ -120,3 +120,48 @@ def test_not_finite_layers_come_first():
     summary = summarize([probed("a"), *broken])
     assert summary.startswith("Warning: 6 layers hold NaN or Inf: l0, l1, l2, l3 and 2 more.\n")
     assert summarize([broken[0]]).startswith("Warning: 1 layer holds NaN or Inf: l0.\n")
+
+
+def test_layers_that_became_unreadable_are_counted():
+    lost = [skipped(name, Status.UNREADABLE, "truncated") for name in "ab"]
+    assert summarize([probed("x"), *lost]).startswith(
+        "Warning: 2 layers could not be read: a, b.\n"
+    )
+    assert summarize(lost[:1]) == "Warning: 1 layer could not be read: a.\nNo layer was probed."
+
+
+def test_quantised_weights_without_metrics_are_counted():
+    packed = [skipped(f"q{i}", Status.QUANTISED, "GGUF Q4_K") for i in range(3)]
+    assert "Warning: 3 quantised weights were not measured: q0, q1, q2.\n" in summarize(
+        [probed("embed"), *packed]
+    )
+    assert "Warning: 1 quantised weight was not measured: q0.\n" in summarize(packed[:1])
+
+
+def test_what_was_not_measured_counts_in_the_coverage():
+    big = [
+        replace(skipped(f"w{i}", status), parameters=10**6)
+        for i, status in enumerate((Status.QUANTISED, Status.UNREADABLE))
+    ]
+    assert "2,000,512 parameters, <1 % of them probed" in summarize([probed("embed"), *big])
+
+
+def test_experts_unlike_their_siblings_are_named():
+    layers = [probed(f"experts.{i}.w1.weight", rank=4.0) for i in range(16)]
+    assert "unlike" not in summarize(layers)
+    layers[3] = probed("experts.3.w1.weight", rank=12.0)
+    assert (
+        "\nExperts unlike their siblings: experts.3.w1.weight (rank 12, median 4).\n"
+        in summarize(layers)
+    )
+
+
+def test_only_a_few_outliers_are_named():
+    layers = [
+        probed(f"layers.{b}.experts.{i}.w1.weight", rank=12.0 if i == 3 else 4.0)
+        for b in range(100)
+        for i in range(16)
+    ]
+    (line,) = [line for line in summarize(layers).splitlines() if "unlike" in line]
+    assert line.endswith(" and 95 more.")
+    assert len(line) < 400

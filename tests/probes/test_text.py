@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwise._text import display_width
-from rankwise.probes.text import format_layers, format_skipped
+from rankwise.probes.text import align_layers, format_layers, format_skipped, list_notes
 from rankwise.weights.tensor import Status
 from tests.probes.rows import LAYERS, empty, half_rank_one, probed, rank_one, skipped
 
@@ -171,3 +171,71 @@ def test_skipped_lists_a_few_names_only():
 def test_nothing_skipped_is_said():
     assert format_skipped([probed("a"), probed("b")]) == "All 2 tensors were probed."
     assert format_skipped([probed("a")]) == "The only tensor was probed."
+
+
+def experts(count, block=0, **metrics):
+    name = "layers.{}.experts.{}.w1.weight"
+    return [probed(name.format(block, i), rank=float(i), **metrics) for i in range(count)]
+
+
+def test_experts_are_one_row_with_their_minima_and_maxima():
+    table = format_layers([probed("a"), *experts(9), probed("b")], width=100)
+    rows = table.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == [
+        "a",
+        "layers.0.experts.*.w1.weight",
+        "min",
+        "max",
+        "b",
+    ]
+    assert rows[1].split()[1:4] == ["×9", "16×32", "4/16"]
+    assert (rows[2].split()[1], rows[3].split()[1]) == ("0/16", "8/16")
+    assert len({row.index("/") for row in rows[1:4]}) == 1
+
+
+def test_experts_that_are_all_the_same_are_one_line():
+    layers = [probed(f"experts.{i}.w1.weight") for i in range(5)]
+    assert len(format_layers(layers).splitlines()) == 2
+
+
+def test_every_expert_can_be_listed():
+    lines = align_layers(experts(9), every=True)
+    assert len(lines) == 10
+
+
+def test_groups_are_sorted_by_their_medians():
+    layers = [*experts(9, 0, s=0.3), *experts(9, 1, s=0.1), probed("a", s=0.2)]
+    rows = format_layers(layers, sort="stable_rank", width=None).splitlines()[1:]
+    assert [row.split()[0] for row in rows if row[0] != " "] == [
+        "layers.1.experts.*.w1.weight",
+        "a",
+        "layers.0.experts.*.w1.weight",
+    ]
+    top = format_layers(layers, sort="stable_rank", top=1).splitlines()
+    assert (len(top), top[-1]) == (5, "… 2 more layers")
+
+
+def test_a_terminal_gets_a_thousand_rows_and_a_pipe_all():
+    layers = [probed(f"layer{i}") for i in range(1500)]
+    lines = format_layers(layers).splitlines()
+    assert len(lines) == 1002
+    assert lines[-1] == "… 500 more layers (--all or top shows more)"
+    assert len(format_layers(layers, top=1200).splitlines()) == 1202
+    assert len(format_layers(layers, width=None).splitlines()) == 1501
+    assert len(align_layers(layers, every=True)) == 1501
+
+
+def test_absurd_names_and_reasons_stay_short_in_lists():
+    name, reason = "n" * 100_000, "r" * 100_000
+    text = format_skipped([skipped(name, Status.UNREADABLE, reason) for _ in range(9)], width=None)
+    assert len(text) < 3000
+    assert "and 5 more" in text
+    wrapped = format_skipped([skipped(name, Status.UNREADABLE, reason)], width=80)
+    assert max(map(len, wrapped.splitlines())) <= 80
+    assert len("".join(list_notes([reason], "network"))) < 1100
+
+
+def test_what_is_no_weight_is_said():
+    tables = [skipped(f"t{i}", Status.NOT_A_WEIGHT, "a position bias") for i in range(2)]
+    assert "  2 not weights: t0, t1 (a position bias)" in format_skipped(tables)
+    assert "  1 not a weight: t0 (a position bias)" in format_skipped(tables[:1])

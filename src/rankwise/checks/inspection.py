@@ -128,6 +128,11 @@ def inspect_weights(
     return Inspection(probe, facts, changes, weights.config)
 
 
+def has_measured(probe: Probe) -> bool:
+    """Return whether the values of any layer were looked at; NaN and Inf are values too."""
+    return any(row.status in _CHECKED for row in probe.layers)
+
+
 def measure_coverage(probe: Probe) -> float:
     """Return the share of a network's parameters in layers whose values were looked at.
 

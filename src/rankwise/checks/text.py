@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rankwise._text import format_count, format_percent, sanitize, wrap
+from rankwise._text import format_count, format_name, format_percent, sanitize, wrap
 from rankwise.checks.inspection import measure_coverage
 from rankwise.checks.kinds import KINDS
 from rankwise.numerics.randomness import Verdict
@@ -109,4 +109,4 @@ def _name_layers(group: Sequence[Finding]) -> str:
 
 
 def _name(finding: Finding) -> str:
-    return "the whole file" if finding.layer is None else sanitize(finding.layer)
+    return "the whole file" if finding.layer is None else format_name(finding.layer)

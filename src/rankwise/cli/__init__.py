@@ -16,6 +16,7 @@ from rankwise.cli.probe import (
     DIFF_EXAMPLES,
     EXPLAIN_EXAMPLES,
     PROBE_EXAMPLES,
+    ProbeCommand,
     diff,
     explain,
     probe,
@@ -49,7 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=CHECK_EXAMPLES)(check)
-app.command(epilog=PROBE_EXAMPLES)(probe)
+app.command(cls=ProbeCommand, epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)

@@ -42,7 +42,9 @@ Examples:
 Exit codes:
   0  nothing as serious as --fail-on was found
   2  problems were found
-  1  a file could not be read
+  1  a file could not be read, or none of its layers could be measured and
+     nothing as serious as --fail-on was found; of several files, one such
+     file makes the exit code 1
 """
 
 
@@ -76,6 +78,7 @@ def check(
 ) -> None:
     """Find what is wrong with a checkpoint; exit with 2 if there are errors."""
     from rankwise.checks.findings import parse_ignore
+    from rankwise.checks.inspection import has_measured
     from rankwise.checks.sarif import format_sarif
 
     for pattern in ignore or ():
@@ -89,7 +92,10 @@ def check(
         write_output(json, (results[0].to_json(indent=2) + "\n").encode())
     if sarif is not None:
         write_output(sarif, (format_sarif(results) + "\n").encode())
-    if len(results) < len(paths):
+    unmeasured = [r for r in results if not (r.reach(fail_on) or has_measured(r.probe))]
+    for result in unmeasured:
+        print_error(f"{result.source}: no layer could be measured; rankwise probe FILE says why.")
+    if unmeasured or len(results) < len(paths):
         raise typer.Exit(FAILED)
     if any(result.reach(fail_on) for result in results):
         raise typer.Exit(FOUND_PROBLEMS)

@@ -19,7 +19,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from rankwise._io import refuse_overwrite, write_atomically
-from rankwise._text import sanitize
+from rankwise._table import join_cells
+from rankwise._text import sanitize, shorten
 from rankwise.errors import ArgumentError, RankwiseError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ INTERRUPTED = 130
 ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 STDOUT = "-"
+_LONGEST_MESSAGE = 4000  # characters
 STYLES = {
     "title": "bold",
     "dim": "dim",
@@ -57,12 +59,16 @@ def make_console(stream: TextIO | None = None) -> Console:
 
 
 def get_table_width(console: Console) -> int | None:
-    """Return the width of the terminal; None for a pipe, where names are never shortened."""
+    """Return the width of the terminal; None for a pipe, where names are hardly ever shortened."""
     return console.width if console.is_terminal else None
 
 
 def print_lines(console: Console, lines: Iterable[Iterable[Cell]]) -> None:
     """Print lines of cells in the colors of their styles."""
+    if not console.is_terminal:  # plain text, which needs no layout: a pipe may get 100,000 lines
+        if plain := join_cells(lines):
+            console.file.write(f"{plain}\n")
+        return
     for line in lines:
         # Text, not markup: a name such as "[red]" is printed as it is.
         text = Text.assemble(*((cell.text, STYLES.get(cell.style, "")) for cell in line))
@@ -84,7 +90,12 @@ def print_text(console: Console, text: str) -> None:
 
 def print_error(text: str) -> None:
     """Print a message on stderr, with the name of the program in front."""
-    typer.echo(f"rankwise: {sanitize(text)}", err=True)
+    typer.echo(f"rankwise: {_clean(text)}", err=True)
+
+
+def _clean(text: str) -> str:
+    """Return a message that may quote names from a file, safe and no longer than a page."""
+    return shorten(sanitize(text), _LONGEST_MESSAGE)
 
 
 @contextmanager
@@ -162,7 +173,7 @@ def _format_error(error: Exception) -> str:
         text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)  # of wrong usage
         hint = f" See `{context.command_path} --help`." if context is not None else ""
-        return sanitize(text if text.endswith("?") else f"{text}.") + sanitize(hint)
+        return _clean(text if text.endswith("?") else f"{text}.") + _clean(hint)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return sanitize(f"{error.filename}: {error.strerror}.")
-    return sanitize(str(error) or type(error).__name__)
+        return _clean(f"{error.filename}: {error.strerror}.")
+    return _clean(str(error) or type(error).__name__)

@@ -7,16 +7,26 @@ import io
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
+from typer.core import TyperCommand
 
-from rankwise._text import format_percent, sanitize, wrap
+from rankwise._text import (
+    escape_formula,
+    format_count,
+    format_name,
+    format_percent,
+    quote,
+    wrap,
+)
 from rankwise.cli.output import (
+    FAILED,
     STDOUT,
     check_outputs,
     get_table_width,
     make_console,
+    print_error,
     print_lines,
     print_text,
     write_output,
@@ -25,7 +35,7 @@ from rankwise.cli.progress import show_probing
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.network_figures import NetworkFigures
@@ -37,7 +47,13 @@ Examples:
   rankwise probe model.safetensors --sort stable_rank --top 10
   rankwise probe model.pt --include '*.[qkv]_proj.*' --exclude '*.bias'
   rankwise probe model.pt --json probe.json --csv probe.csv
+  rankwise probe model.pt --split heads --include '*.attn.*'
   rankwise probe probe.json --sort -noise
+
+\b
+Exit codes:
+  0  at least one layer was probed
+  1  none was, or the file could not be read
 """
 DIFF_EXAMPLES = """\b
 Examples:
@@ -53,6 +69,7 @@ Examples:
 """
 
 Modes = Literal["both", "input", "output"]
+Split = Literal["stacks", "heads"]
 Include = Annotated[
     list[str] | None,
     typer.Option(metavar="GLOB", help="Probe only tensors with matching names; repeatable."),
@@ -81,7 +98,7 @@ class ProbeOptions:
     exclude: tuple[str, ...] = ()
     p: float | None = None
     modes: Modes | None = None
-    split: bool = False
+    split: Split | None = None
     key: str | None = None
     spectra: bool = False
 
@@ -101,6 +118,7 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
                 f"{path} is a saved probe, which {given} can't change. Give the checkpoint instead."
             )
         return Probe.load(path)
+    split: Any = True if options.split == "stacks" else options.split or False
     with show_probing() as progress:
         return probe_weights(
             path,
@@ -108,11 +126,36 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
             exclude=options.exclude or None,
             p=2.0 if options.p is None else options.p,
             modes=options.modes or "both",
-            split=options.split,
+            split=split,
             key=options.key,
             spectra=options.spectra,
             progress=progress,
         )
+
+
+class ProbeCommand(TyperCommand):
+    """A command whose `--split` has a value that can be left out, before the name of a file too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Give `--split` its default where the next argument is none of its values."""
+        return super().parse_args(ctx, _complete_split(args))
+
+
+def _complete_split(args: list[str]) -> list[str]:
+    """Return the arguments with "--split" written out.
+
+    Example:
+        >>> _complete_split(["--split", "model.pt"]), _complete_split(["--split", "heads"])
+        (['--split=stacks', 'model.pt'], ['--split', 'heads'])
+    """
+    end = args.index("--") if "--" in args else len(args)
+    following = [*args[1:], ""]
+    return [
+        "--split=stacks"
+        if arg == "--split" and place < end and following[place] not in get_args(Split)
+        else arg
+        for place, arg in enumerate(args)
+    ]
 
 
 def probe(
@@ -141,15 +184,21 @@ def probe(
         Modes | None, typer.Option(help="Unfoldings of convolutions; both by default.")
     ] = None,
     split: Annotated[
-        bool, typer.Option("--split", help="Probe recurrent gates and stacked q, k, v separately.")
-    ] = False,
+        Split | None,
+        typer.Option(
+            metavar="[stacks|heads]",
+            help="Probe the parts of a stacked weight separately: recurrent gates, stacked q, k, v "
+            "and gate, up (stacks, if only --split is given), or every attention head (heads).",
+        ),
+    ] = None,
     key: Key = None,
     spectra: Annotated[
         bool,
         typer.Option("--spectra", help="Keep the singular values of every layer in the JSON."),
     ] = False,
     show_all: Annotated[
-        bool, typer.Option("--all", help="List every skipped tensor and every caveat.")
+        bool,
+        typer.Option("--all", help="List every layer, expert, skipped tensor and caveat."),
     ] = False,
 ) -> None:
     """Show the metrics of every layer of a checkpoint."""
@@ -174,6 +223,7 @@ def probe(
         write_output(parquet, buffer.getvalue())
     if STDOUT not in outputs:
         _print_probe(result, sort=sort, top=top, show_all=show_all)
+    fail_unmeasured([result], options)
 
 
 def diff(
@@ -253,8 +303,33 @@ def explain(
     typer.echo(explain_metric(metric, width=min(width or 80, 100)))
 
 
+def fail_unmeasured(probes: Sequence[Probe], options: ProbeOptions) -> None:
+    """Exit with 1 if a probe has no layer with metrics, and say why."""
+    unmeasured = [probe for probe in probes if not probe.probed]
+    for probe in unmeasured:
+        print_error(_describe_unmeasured(probe, options))
+    if unmeasured:
+        raise typer.Exit(FAILED)
+
+
+def _describe_unmeasured(result: Probe, options: ProbeOptions) -> str:
+    from rankwise.weights.tensor import Status
+
+    filters = [f"--include {quote(glob)}" for glob in options.include]
+    filters += [f"--exclude {quote(glob)}" for glob in options.exclude]
+    filtered = sum(layer.status is Status.FILTERED for layer in result.layers)
+    text = f"{result.source}: no layer could be measured"
+    if filters and filtered:
+        tensors = f"{filtered} of {format_count(len(result.layers), 'tensor')}"
+        return f"{text}: {' '.join(filters)} left out {tensors}."
+    return f"{text}; rankwise probe --all lists the reasons."
+
+
 def format_csv(result: Probe) -> str:
-    """Return a probe as CSV with one row per tensor; a shape reads 64x3x7x7."""
+    """Return a probe as CSV with one row per tensor; a shape reads 64x3x7x7.
+
+    Texts that a spreadsheet would read as a formula get an apostrophe in front.
+    """
     from rankwise.probes.layer_metrics import LayerMetrics
 
     columns = [field.name for field in fields(LayerMetrics) if field.name != "modes"]
@@ -263,7 +338,7 @@ def format_csv(result: Probe) -> str:
     writer.writeheader()
     for layer in result.layers:
         row = layer.to_dict() | {"shape": "x".join(map(str, layer.shape))}
-        writer.writerow({k: sanitize(v) if isinstance(v, str) else v for k, v in row.items()})
+        writer.writerow({k: escape_formula(v) if isinstance(v, str) else v for k, v in row.items()})
     return text.getvalue()
 
 
@@ -281,7 +356,8 @@ def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: 
 
     console = make_console()
     width = get_table_width(console)
-    print_lines(console, align_layers(result.layers, sort=sort, top=top, width=width))
+    lines = align_layers(result.layers, sort=sort, top=top, width=width, every=show_all)
+    print_lines(console, lines)
     print_text(console, format_summary(result.layers, result.figures, width=width))
     print_text(console, format_skipped(result.layers, width=width))
     notes = list_notes(result.notes, result.order)
@@ -292,7 +368,7 @@ def _print_probe(result: Probe, *, sort: str | None, top: int | None, show_all: 
 
 
 def _format_layer(layer: LayerMetrics) -> str:
-    from rankwise.probes.text import format_shape
+    from rankwise.probes.text import clean_reason, format_shape
 
-    reason = f" ({sanitize(layer.reason)})" if layer.reason else ""
-    return f"{sanitize(layer.name)}  {format_shape(layer.shape)}  {layer.status}{reason}"
+    reason = f" ({clean_reason(layer)})" if layer.reason else ""
+    return f"{format_name(layer.name)}  {format_shape(layer.shape)}  {layer.status}{reason}"

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rankwise.cli.output import STDOUT, check_outputs, print_error, write_output
-from rankwise.cli.probe import Exclude, Exponent, Include, Key, ProbeOptions, load_probe
+from rankwise.cli.probe import (
+    Exclude,
+    Exponent,
+    Include,
+    Key,
+    ProbeOptions,
+    fail_unmeasured,
+    load_probe,
+)
 from rankwise.cli.progress import show_probing
 from rankwise.errors import ArgumentError, MissingExtraError
 
@@ -26,6 +34,10 @@ Examples:
   rankwise report checkpoints/epoch*.pt -o evolution.html
   rankwise report runs/resnet18-cifar10-rmsgd-1a2b3c4d-seed0 --open
   rankwise report runs -o study.html --images charts --image-format pdf
+
+\b
+Exit code 1 if a path could not be read; also, after the page is written, if no
+layer of a checkpoint could be measured.
 """
 WATCH_EXAMPLES = """\b
 Examples:
@@ -78,23 +90,26 @@ def report(
     if open_browser and out == STDOUT:
         raise ArgumentError("--open needs a file: give -o a name.")
     options = ProbeOptions(tuple(include or ()), tuple(exclude or ()), p, key=key)
-    probed: list[Path] = []
+    probes: list[Probe] = []
 
     def load(path: Path, spectra: bool) -> Probe:
-        probed.append(path)
         if is_saved_probe(path):  # beside checkpoints, the options are for those
-            return load_probe(path, options if len(paths) == 1 else ProbeOptions())
-        return load_probe(path, replace(options, spectra=spectra))
+            result = load_probe(path, options if len(paths) == 1 else ProbeOptions())
+        else:
+            result = load_probe(path, replace(options, spectra=spectra))
+        probes.append(result)
+        return result
 
     def check(path: Path) -> Findings:
-        probed.append(path)
         with show_probing("Checking") as progress:
-            return check_weights(path, key=key, progress=progress)
+            findings = check_weights(path, key=key, progress=progress)
+        probes.append(findings.probe)
+        return findings
 
     # Findings are about the whole file: a part of it, or another p, gets a page without them.
     is_whole = not (options.include or options.exclude or options.p)
     page = build_page(paths, title=title, load=load, check=check if is_whole else None)
-    if not probed and (given := options.list_given()):
+    if not probes and (given := options.list_given()):
         raise ArgumentError(f"{given} needs checkpoints; runs are measured while they train.")
     write_output(out, encode_page(page))
     if out != STDOUT:
@@ -104,6 +119,7 @@ def report(
         typer.echo(f"Written: {len(written)} charts in {images}", err=out == STDOUT)
     if open_browser:
         webbrowser.open(Path(out).resolve().as_uri())
+    fail_unmeasured(probes, options)
 
 
 def watch(

@@ -5,21 +5,25 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from rankwise._text import format_percent, sanitize
+from rankwise._text import format_count, format_percent, sanitize
 from rankwise.probes.diff_text import align_changes, format_changes
+from rankwise.probes.groups import ExpertGroup, get_row, group_layers
 from rankwise.probes.summary_text import format_summary
 from rankwise.probes.text import (
+    MOST_ROWS,
     find_bar_scale,
     format_metric,
     format_ranks,
     format_shape,
     format_skipped,
+    name_item,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rankwise.probes.diff import ProbeDiff
+    from rankwise.probes.groups import Item
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.network_figures import NetworkFigures
 
@@ -33,6 +37,7 @@ _STYLE = """<style>
  border-bottom:1px solid rgba(128,128,128,.3);background-color:transparent;color:inherit}
 .rankwise th:first-child,.rankwise td:first-child{text-align:left;font-family:monospace}
 .rankwise tr.rankwise-empty td{opacity:.55}
+.rankwise small{opacity:.7}
 .rankwise p{margin:.3em 0}
 .rankwise pre{white-space:pre-wrap;margin:.3em 0;background:none;color:inherit;font-size:12px}
 </style>"""
@@ -48,6 +53,7 @@ def format_probe_html(
 ) -> str:
     """Return the probed layers as a table with bars, a summary above, skipped tensors below.
 
+    Experts of one role and shape are one row with medians, and their ranges below these.
     Everything that comes from a file is escaped; the fragment loads nothing.
 
     Example:
@@ -62,7 +68,11 @@ def format_probe_html(
     if probed:
         titles = ("layer", "shape", "rank", "s", "κ", "q", "noise")
         scale = find_bar_scale(probed, "stable_rank")
-        parts.append(_format_table(titles, (_format_row(layer, scale) for layer in probed)))
+        items = group_layers(probed)
+        rows = (_format_row(item, scale) for item in items[:MOST_ROWS])
+        parts.append(_format_table(titles, rows))
+        if (hidden := len(items) - MOST_ROWS) > 0:
+            parts.append(f"<p>… {format_count(hidden, 'more layer')}</p>")
     head, _, groups = format_skipped(layers, width=None).partition("\n")
     if groups:
         parts.append(
@@ -100,20 +110,30 @@ def _format_paragraphs(text: str) -> str:
     return "".join(f"<p>{escape(line)}</p>" for line in text.split("\n"))
 
 
-def _format_row(layer: LayerMetrics, s_scale: float) -> str:
+def _format_row(item: Item, s_scale: float) -> str:
+    row = get_row(item)
+
+    def cell(format_value: Callable[[LayerMetrics], str]) -> str:
+        text = escape(format_value(row))
+        if isinstance(item, ExpertGroup):
+            text += f"<br><small>{escape(format_value(item.low))} … "
+            text += f"{escape(format_value(item.high))}</small>"
+        return text
+
+    s = cell(lambda row: format_metric(row.stable_rank))
     cells = [
-        f"<td>{escape(sanitize(layer.name))}</td>",
-        f"<td>{format_shape(layer.shape)}</td><td>{format_ranks(layer)}</td>",
-        _format_bar(format_metric(layer.stable_rank), (layer.stable_rank or 0.0) / s_scale),
-        f"<td>{format_metric(layer.condition)}</td>",
-        f"<td>{format_metric(layer.quality)}{'*' * layer.has_inflated_quality}</td>",
-        f"<td>{escape(format_percent(layer.noise_fraction))}</td>",
+        f"<td>{escape(name_item(item))}</td>",
+        f"<td>{format_shape(row.shape)}</td><td>{cell(format_ranks)}</td>",
+        _format_bar(s, (row.stable_rank or 0.0) / s_scale),
+        f"<td>{cell(lambda row: format_metric(row.condition))}</td>",
+        f"<td>{cell(lambda row: format_metric(row.quality))}{'*' * row.has_inflated_quality}</td>",
+        f"<td>{cell(lambda row: format_percent(row.noise_fraction))}</td>",
     ]
-    css = ' class="rankwise-empty"' if layer.is_empty else ""
+    css = ' class="rankwise-empty"' if row.is_empty else ""
     return f"<tr{css}>{''.join(cells)}</tr>"
 
 
 def _format_bar(text: str, share: float) -> str:
     end = f"{100 * min(max(share, 0.0), 1.0):.1f}%"
     style = f"background-image:linear-gradient(to right,rgba({_BLUE},.4) {end},transparent {end})"
-    return f'<td style="{style};min-width:5em">{escape(text)}</td>'
+    return f'<td style="{style};min-width:5em">{text}</td>'

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise._text import format_count, format_percent, wrap
+from rankwise._text import format_count, format_name, format_percent, wrap
 from rankwise.numerics.randomness import Verdict
+from rankwise.probes.groups import Outlier, group_layers, list_outliers
 from rankwise.probes.text import format_metric, format_total_rank, list_names
 from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.network_figures import NetworkFigures
@@ -23,6 +24,22 @@ _OTHER_VERDICTS: Mapping[Verdict, tuple[str, str]] = {
         "{} differ only in their filters' norms",
     ),
     Verdict.RANDOM: ("no direction stands out in {}", "no direction stands out in {}"),
+}
+
+# What is said of one weight and of several without metrics.
+_WARNINGS: Mapping[Status, tuple[str, str]] = {
+    Status.NOT_FINITE: ("1 layer holds NaN or Inf", "{} layers hold NaN or Inf"),
+    Status.UNREADABLE: ("1 layer could not be read", "{} layers could not be read"),
+    Status.QUANTISED: (
+        "1 quantised weight was not measured",
+        "{} quantised weights were not measured",
+    ),
+}
+_MAX_OUTLIERS = 5
+_OUTLYING: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "rank": ("rank", lambda value: f"{value:g}"),
+    "stable_rank": ("s", format_metric),
+    "noise_fraction": ("noise", format_percent),
 }
 
 
@@ -39,22 +56,53 @@ def format_summary(
     """
     if not layers:
         return "The model holds no tensors."
-    sentences = []
-    broken = [layer for layer in layers if layer.status is Status.NOT_FINITE]
-    if broken:
-        verb = "holds" if len(broken) == 1 else "hold"
-        count = format_count(len(broken), "layer")
-        sentences.append(f"Warning: {count} {verb} NaN or Inf: {list_names(broken)}.")
+    sentences = list_warnings(layers)
     probed = [layer for layer in layers if layer.is_probed]
     if probed:
         sentences += [
             _describe_verdicts(probed, figures),
+            *describe_outliers(probed),
             _describe_figures(figures),
             _describe_paper_figures(probed, figures),
         ]
     else:
         sentences.append("No layer was probed.")
     return "\n".join(wrap(sentence, width) for sentence in sentences)
+
+
+def list_warnings(layers: Sequence[LayerMetrics]) -> list[str]:
+    """Return a sentence for each kind of weight that has no metrics though it should have them.
+
+    Example:
+        >>> import torch, rankwise
+        >>> list_warnings(rankwise.probe({"fc.weight": torch.full((4, 4), torch.nan)}).layers)
+        ['Warning: 1 layer holds NaN or Inf: fc.weight.']
+    """
+    sentences = []
+    for status, (one, many) in _WARNINGS.items():
+        if affected := [layer for layer in layers if layer.status is status]:
+            what = one if len(affected) == 1 else many.format(len(affected))
+            sentences.append(f"Warning: {what}: {list_names(affected)}.")
+    return sentences
+
+
+def describe_outliers(layers: Sequence[LayerMetrics]) -> list[str]:
+    """Return which experts differ from those of their group, the farthest first; [] for none."""
+    outliers = list_outliers(group_layers(layers))
+    if not outliers:
+        return []
+    texts = [_describe_outlier(outlier) for outlier in outliers[:_MAX_OUTLIERS]]
+    hidden = len(outliers) - _MAX_OUTLIERS
+    more = f" and {hidden} more" if hidden > 0 else ""
+    return [f"Experts unlike their siblings: {', '.join(texts)}{more}."]
+
+
+def _describe_outlier(outlier: Outlier) -> str:
+    name, format_value = _OUTLYING[outlier.metric]
+    value, usual = getattr(outlier.layer, outlier.metric), outlier.usual
+    return f"{format_name(outlier.layer.name)} ({name} {format_value(value)}, " + (
+        f"median {format_value(usual)})"
+    )
 
 
 def _describe_verdicts(probed: Sequence[LayerMetrics], figures: NetworkFigures) -> str:

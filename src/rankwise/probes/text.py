@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
-from rankwise._text import format_count, format_percent, sanitize, wrap
+from rankwise._text import format_count, format_name, format_percent, sanitize, shorten, wrap
 from rankwise.errors import ArgumentError
+from rankwise.probes.groups import ExpertGroup, get_row, group_layers
 from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from rankwise.probes.groups import Item
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.weights.tensor import Order
 
-Item = TypeVar("Item")
+Row = TypeVar("Row")
 Line = tuple[Cell, ...]
 
 BY_NAME = "layers are listed by name; their order in the network is not known"
+MOST_ROWS = 1000  # of a table for people to read
 _MAX_NAMES = 4  # names listed before "and 12 more"
+_LONGEST_SENTENCE = 1000  # characters
 _BAR_WIDTH = 4
 
 LAYER_SORT_KEYS: Mapping[str, Callable[[LayerMetrics], float | str | None]] = {
@@ -35,12 +39,25 @@ LAYER_SORT_KEYS: Mapping[str, Callable[[LayerMetrics], float | str | None]] = {
 # How each status is called for one tensor and for several.
 _LABELS: Mapping[Status, tuple[str, str]] = {
     Status.VECTOR: ("vector (bias or norm scale)", "vectors (biases, norm scales)"),
+    Status.NOT_A_WEIGHT: ("not a weight", "not weights"),
     Status.MERGED: ("merged into another", "merged into others"),
     Status.FILTERED: ("filtered out", "filtered out"),
     Status.INTEGER: ("integer tensor", "integer tensors"),
     Status.NO_DATA: ("without data", "without data"),
 }
 _SELF_EXPLAINING = {Status.VECTOR, Status.FILTERED}
+
+
+class _TableRow(NamedTuple):
+    """A line of the table: of a layer, or of a group's medians, minima or maxima."""
+
+    name: str
+    of: LayerMetrics
+    is_extreme: bool = False
+
+    @property
+    def is_faint(self) -> bool:
+        return self.is_extreme or self.of.is_empty
 
 
 def format_layers(
@@ -53,7 +70,8 @@ def format_layers(
     """Return the probed layers as a plain table, one per line, never wider than `width`.
 
     Rank is n'/n, the mean over a convolution's two unfoldings; a star marks a q that an unfolding
-    of rank 1 inflates. A full bar stands for the largest s in the table.
+    of rank 1 inflates. A full bar stands for the largest s in the table. Experts of one role and
+    shape are one row with the median of each metric, then their minima and maxima.
 
     Example:
         >>> import torch, rankwise
@@ -71,36 +89,78 @@ def align_layers(
     sort: str | None = None,
     top: int | None = None,
     width: int | None = 80,
+    every: bool = False,
 ) -> list[Line]:
-    """Return the lines of `format_layers` as cells with their styles."""
+    """Return the lines of `format_layers` as cells with their styles.
+
+    Args:
+        layers: The layers.
+        sort: As in `LAYER_SORT_KEYS`; groups of experts by their medians.
+        top: How many layers and groups to show; a table with a width has 1,000 by default.
+        width: The width of the terminal; None where nothing limits it.
+        every: Whether every expert has a row of its own, and all are shown.
+    """
     probed = [layer for layer in layers if layer.is_probed]
-    rows = sort_rows(probed, LAYER_SORT_KEYS, sort, top)
-    if not rows:
+    items: list[Item] = [*probed] if every else group_layers(probed)
+    is_limited = top is None and width is not None and not every
+    shown = _sort_items(items, sort, MOST_ROWS if is_limited else top)
+    if not shown:
         return []
+    rows = [row for item in shown for row in _list_table_rows(item)]
     table = _make_layer_table(rows, find_bar_scale(probed, "stable_rank"))
     if width is None:
         table = table.select(i for i, column in enumerate(table.columns) if column.title)
-    return [*align_cells(table, width), *count_hidden(len(probed) - len(rows))]
+    hidden = count_hidden(len(items) - len(shown), "--all or top shows more" if is_limited else "")
+    return [*align_cells(table, width), *hidden]
 
 
-def _make_layer_table(layers: Sequence[LayerMetrics], s_scale: float) -> Table:
+def _sort_items(items: Sequence[Item], sort: str | None, top: int | None) -> list[Item]:
+    def apply(
+        key: Callable[[LayerMetrics], float | str | None],
+    ) -> Callable[[Item], float | str | None]:
+        return lambda item: key(get_row(item))
+
+    keys = {name: apply(key) for name, key in LAYER_SORT_KEYS.items()}
+    return sort_rows(items, keys, sort, top)
+
+
+def name_item(item: Item) -> str:
+    """Return the name of a layer, or that of a group and how many members it has."""
+    name = format_name(item.name)
+    return f"{name} ×{len(item.members)}" if isinstance(item, ExpertGroup) else name
+
+
+def _list_table_rows(item: Item) -> list[_TableRow]:
+    head = _TableRow(name_item(item), get_row(item))
+    if not isinstance(item, ExpertGroup) or item.low == item.high:
+        return [head]
+    return [head, _TableRow("  min", item.low, True), _TableRow("  max", item.high, True)]
+
+
+def _make_layer_table(rows: Sequence[_TableRow], s_scale: float) -> Table:
     def column(
-        title: str, priority: int, text: Callable[[LayerMetrics], str], style: Style = ""
+        title: str, priority: int, text: Callable[[_TableRow], str], style: Style = ""
     ) -> tuple[Column, list[Cell]]:
-        cells = [Cell(text(row), "dim" if row.is_empty else style) for row in layers]
+        cells = [Cell(text(row), "dim" if row.is_faint else style) for row in rows]
         return Column(title, "left" if style else "right", priority), cells
 
+    def draw_share(row: _TableRow) -> str:
+        share = 0.0 if row.is_extreme else (row.of.stable_rank or 0.0) / s_scale
+        return draw_bar(share, _BAR_WIDTH)
+
+    def format_quality(row: _TableRow) -> str:
+        star = row.of.has_inflated_quality and not row.is_extreme
+        return format_metric(row.of.quality) + "*" * star
+
     columns = [
-        column("layer", 9, lambda row: sanitize(row.name), "name"),
-        column("shape", 1, lambda row: format_shape(row.shape)),
-        column("rank", 5, format_ranks),
-        column("s", 7, lambda row: format_metric(row.stable_rank)),
-        column(
-            "", 2, lambda row: draw_bar((row.stable_rank or 0.0) / s_scale, _BAR_WIDTH), "bar s"
-        ),
-        column("κ", 6, lambda row: format_metric(row.condition)),
-        column("q", 8, lambda row: format_metric(row.quality) + "*" * row.has_inflated_quality),
-        column("noise", 4, lambda row: format_percent(row.noise_fraction).replace(" ", "")),
+        column("layer", 9, lambda row: row.name, "name"),
+        column("shape", 1, lambda row: "" if row.is_extreme else format_shape(row.of.shape)),
+        column("rank", 5, lambda row: format_ranks(row.of)),
+        column("s", 7, lambda row: format_metric(row.of.stable_rank)),
+        column("", 2, draw_share, "bar s"),
+        column("κ", 6, lambda row: format_metric(row.of.condition)),
+        column("q", 8, format_quality),
+        column("noise", 4, lambda row: format_percent(row.of.noise_fraction).replace(" ", "")),
     ]
     return Table.from_columns(columns)
 
@@ -124,11 +184,11 @@ def check_sort(keys: Mapping[str, object], sort: str | None, top: int | None) ->
 
 
 def sort_rows(
-    rows: Sequence[Item],
-    keys: Mapping[str, Callable[[Item], float | str | None]],
+    rows: Sequence[Row],
+    keys: Mapping[str, Callable[[Row], float | str | None]],
     sort: str | None,
     top: int | None,
-) -> list[Item]:
+) -> list[Row]:
     """Return the first `top` rows, sorted by one of `keys`; those without a value come last."""
     check_sort(keys, sort, top)
     if sort is None:
@@ -141,9 +201,10 @@ def sort_rows(
     return [*(row for _, row in known), *unknown][:top]
 
 
-def count_hidden(hidden: int) -> list[Line]:
-    """Return the line that says how many rows a table leaves out."""
-    return [(Cell(f"… {format_count(hidden, 'more layer')}", "dim"),)] if hidden else []
+def count_hidden(hidden: int, advice: str = "") -> list[Line]:
+    """Return the line that says how many rows a table leaves out, and how to see them."""
+    how = f" ({advice})" if advice else ""
+    return [(Cell(f"… {format_count(hidden, 'more layer')}{how}", "dim"),)] if hidden else []
 
 
 def format_shape(sides: Sequence[int]) -> str:
@@ -214,18 +275,23 @@ def list_notes(notes: Sequence[str], order: Order) -> list[str]:
         ["Note: weights taken from 'model'"]
     """
     by_name = (BY_NAME,) if order == "name" else ()
-    return [f"Note: {sanitize(note)}" for note in (*notes, *by_name)]
+    return [f"Note: {_cut(note)}" for note in (*notes, *by_name)]
 
 
 def clean_reason(layer: LayerMetrics) -> str:
     """Return the reason of a row's status, safe to print within a sentence."""
-    return sanitize(layer.reason).rstrip(".")
+    return _cut(layer.reason).rstrip(".")
+
+
+def _cut(text: str) -> str:
+    """Return a sentence that may quote names from a file, safe and no longer than a paragraph."""
+    return shorten(sanitize(text), _LONGEST_SENTENCE)
 
 
 def list_names(layers: Sequence[LayerMetrics], *, with_reasons: bool = False) -> str:
     """Return the first few names, and how many more there are."""
     texts = [
-        sanitize(layer.name)
+        format_name(layer.name)
         + (f" ({clean_reason(layer)})" if with_reasons and layer.reason else "")
         for layer in layers[:_MAX_NAMES]
     ]

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rankwise._table import Cell, Table
-from rankwise._text import join_lines
+from rankwise._text import escape_formula, join_lines
 from rankwise.study.results import StudyResults
 from rankwise.study.summary import build_tables, describe_marks, describe_results
 
@@ -157,20 +157,13 @@ def to_csv(results: StudyResults) -> str:
     writer.writeheader()
     for row in _list_entries(results):
         lists = {name: " ".join(map(repr, row[name])) for name in ("seeds", "values")}
-        names = {k: escape_formula(value) for k, value in row.items() if isinstance(value, str)}
+        names = {
+            name: escape_formula(join_lines(value))
+            for name, value in row.items()
+            if isinstance(value, str)
+        }
         writer.writerow({**row, **names, **lists})
     return text.getvalue()
-
-
-def escape_formula(text: str) -> str:
-    """Put an apostrophe before a text that a spreadsheet would read as a formula.
-
-    Example:
-        >>> escape_formula("=1+1")
-        "'=1+1"
-    """
-    line = join_lines(text)
-    return f"'{line}" if line.lstrip().startswith(("=", "+", "-", "@")) else line
 
 
 def _list_entries(results: StudyResults) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankwise._table import Cell, Column, Table, align_cells
-from rankwise._text import sanitize, wrap
+from rankwise._text import escape_formula, join_lines, sanitize, wrap
 from rankwise.cli.output import (
     STDOUT,
     check_outputs,
@@ -23,7 +23,6 @@ from rankwise.cli.output import (
 from rankwise.cli.progress import show_probing
 from rankwise.cli.study.results import read_runs
 from rankwise.errors import ArgumentError
-from rankwise.study.export import escape_formula
 from rankwise.study.grid import read_study
 from rankwise.study.results import select_runs
 from rankwise.study.stats import Correlation
@@ -104,7 +103,7 @@ def _format_csv(ranking: Ranking) -> bytes:
     for family in ranking.families:
         for member in family.members:
             network = member.network
-            names = (network.name, network.family, network.group)
+            names = map(join_lines, (network.name, network.family, network.group))
             accuracies = (network.accuracy, network.train_accuracy, member.rank_one_share)
             values = (member.scores[score] for score in SCORES)
             writer.writerow([*map(escape_formula, names), *accuracies, *values])
