@@ -126,6 +126,13 @@ def test_an_untrained_state_space_layer_has_no_rank():
     assert result.quality == 0.0
 
 
+def test_what_is_no_weight_may_be_zero():
+    torch.manual_seed(0)
+    tensors = {"experts.up_bias": torch.zeros(8, 64), "fc.weight": torch.randn(64, 64)}
+    findings = rankwise.check(tensors)
+    assert "experts.up_bias" not in {finding.layer for finding in findings.findings}
+
+
 def test_what_is_no_weight_is_checked_for_numbers_that_are_not_finite():
     broken = torch.zeros(64, 16)
     broken[3, 3] = torch.nan

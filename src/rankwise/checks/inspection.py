@@ -163,6 +163,8 @@ def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:
 
 
 def _gather_facts(weight: Weight, tensor: Tensor) -> TensorFacts:
+    if weight.obstacle is not None:  # no weight matrix: its numbers are looked at like a bias's
+        return gather_facts(tensor.reshape(-1))
     return gather_facts(tensor, weight.output_axis)
 
 
