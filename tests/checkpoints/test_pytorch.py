@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import shutil
+import warnings
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from rankwise.checkpoints import open_weights
+from rankwise.checkpoints.torch_archive import _check_torch
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 
@@ -149,13 +151,97 @@ def test_tensors_that_cannot_be_probed_get_a_row(tmp_path: Path, tensor, status:
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch calls quantised tensors deprecated
-def test_quantised_tensors_get_a_row(tmp_path: Path) -> None:
-    torch.save(
-        {"q": torch.quantize_per_tensor(torch.ones(2, 2), 1.0, 0, torch.qint8)}, tmp_path / "w"
-    )
-    (weight,) = open_weights(tmp_path / "w").tensors
-    assert weight.obstacle is not None
-    assert weight.obstacle[0] == "quantised"
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32])
+@pytest.mark.parametrize("channels", [None, 0, 1])
+def test_quantised_tensors_are_dequantised(save, dtype: torch.dtype, channels) -> None:
+    numbers = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    if channels is None:
+        tensor = torch.quantize_per_tensor(numbers, 0.02, 3, dtype)
+    else:
+        scales = torch.linspace(0.01, 0.05, numbers.shape[channels], dtype=torch.float64)
+        zeros = torch.arange(numbers.shape[channels])
+        tensor = torch.quantize_per_channel(numbers, scales, zeros, channels, dtype)
+    path = save({"q": tensor, "t": tensor.T if channels is None else tensor, "w": torch.ones(2)})
+    quantised, other, plain = open_weights(path).tensors
+    assert quantised.obstacle is None
+    assert quantised.stored == str(dtype).removeprefix("torch.")
+    assert quantised.dtype == quantised.load().dtype == torch.float32
+    torch.testing.assert_close(quantised.load(), tensor.dequantize())
+    expected = tensor.dequantize()
+    torch.testing.assert_close(other.load(), expected.T if channels is None else expected)
+    assert plain.load().sum() == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_codes_of_four_bits_get_a_row(tmp_path: Path) -> None:
+    scales, zeros = torch.ones(4), torch.zeros(4)
+    tensor = torch.quantize_per_channel(torch.ones(4, 4), scales, zeros, 0, torch.quint4x2)
+    torch.save({"q": tensor, "w": torch.ones(2)}, tmp_path / "w.pt")
+    quantised, plain = open_weights(tmp_path / "w.pt").tensors
+    assert quantised.obstacle is not None
+    assert quantised.obstacle[0] == "quantised"
+    assert quantised.shape == (4, 4)
+    assert plain.load().sum() == 2
+
+
+@pytest.mark.filterwarnings("ignore")  # nested tensors are a prototype
+def test_nested_tensors_get_a_row(tmp_path: Path) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    torch.save({"odd": nested, "w": torch.ones(2)}, tmp_path / "w.pt")
+    odd, good = open_weights(tmp_path / "w.pt").tensors
+    assert odd.obstacle is not None
+    assert odd.obstacle[0] == "unreadable"
+    assert good.load().sum() == 2
+
+
+VIEWS = {
+    "transposed": torch.arange(12.0).reshape(3, 4).T,
+    "block": torch.arange(40.0).reshape(5, 8)[1:4, 2:7],
+    "column": torch.arange(40.0).reshape(5, 8)[:, 3],
+    "every other": torch.arange(40.0)[1::2],
+    "windows": torch.arange(9.0).as_strided((5, 5), (1, 1)),
+    "scalar": torch.arange(9.0)[4],
+    "empty": torch.arange(9.0)[9:],
+    "complex": torch.randn(3, 4, dtype=torch.complex64),
+    "conjugate": torch.randn(3, 4, dtype=torch.complex64).conj(),
+    "negative": torch.randn(3, 4, dtype=torch.complex64).conj().imag,
+    "channels last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "halves": torch.randn(3, 4).half(),
+    "bfloat16": torch.randn(3, 4).bfloat16(),
+    "float8": torch.randn(3, 4).to(torch.float8_e4m3fn),
+    "unsigned": torch.arange(9).to(torch.uint16),
+    "bools": torch.tensor([True, False]),
+}
+
+
+@pytest.mark.parametrize("byteorder", ["little", "big"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_tensors_come_as_they_are(tmp_path: Path, name: str, byteorder: str) -> None:
+    torch.save({"first": torch.ones(3), "w": VIEWS[name]}, tmp_path / "w.pt")
+    if byteorder == "big":
+        with zipfile.ZipFile(tmp_path / "w.pt") as archive:
+            data = archive.read("w/data/1")
+        parts = VIEWS[name].is_complex() or name == "negative"  # a number of two parts
+        width = VIEWS[name].untyped_storage().nbytes() and (
+            4 if parts else VIEWS[name].element_size()
+        )
+        swapped = b"".join(data[i : i + width][::-1] for i in range(0, len(data), width or 1))
+        _rezip(tmp_path / "w.pt", byteorder=b"big", **{"0": bytes(12), "1": swapped})
+    weight = open_weights(tmp_path / "w.pt").tensors[1]
+    loaded = weight.load()
+    assert (loaded.dtype, loaded.shape) == (weight.dtype, weight.shape)
+    assert torch.equal(loaded.to(torch.complex64), VIEWS[name].to(torch.complex64))
+
+
+def test_rows_are_read_alone(tmp_path: Path) -> None:
+    stack = torch.randn(6, 3, 5)
+    torch.save({"w": stack, "part": stack[2:], "t": stack.mT}, tmp_path / "w.pt")
+    whole, part, transposed = open_weights(tmp_path / "w.pt").tensors
+    assert whole.load_rows is not None
+    assert torch.equal(whole.load_rows(1, 2), stack[1:3])
+    assert torch.equal(part.load_slice(1, 2), stack[3:5])
+    assert transposed.load_rows is None
+    assert torch.equal(transposed.load_slice(1, 2), stack.mT[1:3])
 
 
 def test_small_repeated_tensors_are_read(tmp_path: Path) -> None:
@@ -163,18 +249,47 @@ def test_small_repeated_tensors_are_read(tmp_path: Path) -> None:
     assert open_weights(tmp_path / "w.pt").tensors[0].load().sum() == 100
 
 
-def test_the_zip_format_is_mapped_not_read(tmp_path: Path, monkeypatch) -> None:
-    torch.save({"w": torch.ones(2)}, tmp_path / "w.pt")
+def test_torch_is_asked_for_the_structure_alone(tmp_path: Path, monkeypatch) -> None:
+    torch.save({"w": torch.ones(2)}, tmp_path / "w.safetensors")  # an extension that torch believes
     seen = []
     real = torch.load
 
-    def spy(*args, **kwargs):
-        seen.append(kwargs)
-        return real(*args, **kwargs)
+    def spy(file, **options):
+        seen.append(options)
+        assert isinstance(file, io.BytesIO)
+        return real(file, **options)
 
     monkeypatch.setattr(torch, "load", spy)
-    open_weights(tmp_path / "w.pt").tensors[0].load()
-    assert seen == [{"map_location": "cpu", "weights_only": True, "mmap": True}]
+    assert open_weights(tmp_path / "w.safetensors").tensors[0].load().sum() == 2
+    (options,) = seen
+    assert options["weights_only"] is True
+    assert options["mmap"] is False
+    assert options["map_location"] == "meta"
+
+
+def test_an_older_torch_is_named(tmp_path: Path, monkeypatch) -> None:
+    torch.save({"w": torch.ones(2)}, tmp_path / "w.pt")
+    real = torch.load
+
+    def load_as_before(*args, **options):
+        loaded = real(*args, **options)
+        tensor = loaded["w"] if isinstance(loaded, dict) else loaded
+        tensor.untyped_storage()._checkpoint_offset = None
+        return loaded
+
+    monkeypatch.setattr(torch, "load", load_as_before)
+    _check_torch.cache_clear()
+    with pytest.raises(CheckpointError, match=r"needs torch 2\.11"):
+        open_weights(tmp_path / "w.pt")
+    _check_torch.cache_clear()
+
+
+def _save_quantised_per_channel(path: Path) -> None:
+    scales, zeros = torch.ones(4, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensor = torch.quantize_per_channel(torch.ones(4, 3), scales, zeros, 0, torch.qint8)
+        torch.save({"q": tensor}, path)
 
 
 def _rezip(path: Path, compression: int = zipfile.ZIP_STORED, **changes: bytes | None) -> None:
@@ -278,11 +393,38 @@ def test_a_missing_storage_is_noticed(tmp_path: Path) -> None:
         open_weights(tmp_path / "w.pt")
 
 
-def test_a_storage_cut_short_never_reads_beyond_the_file(tmp_path: Path) -> None:
-    torch.save({"w": torch.ones(10**6)}, tmp_path / "w.pt")
-    _rezip(tmp_path / "w.pt", **{"0": b"\0" * 8})
-    with pytest.raises(CheckpointError):
-        open_weights(tmp_path / "w.pt").tensors[0].load()
+@pytest.mark.parametrize("kept", [0, 8, 63])
+def test_a_record_shorter_than_its_tensor_is_refused(tmp_path: Path, kept: int) -> None:
+    torch.save({"w": torch.ones(4, 4), "v": torch.ones(4, 4)}, tmp_path / "w.pt")
+    _rezip(tmp_path / "w.pt", **{"0": bytes(kept)})
+    short, whole = open_weights(tmp_path / "w.pt").tensors
+    assert short.obstacle == ("unreadable", f"truncated: {kept} of its 64 bytes are in the file")
+    with pytest.raises(CheckpointError, match="truncated"):
+        short.load()
+    assert whole.load().sum() == 16
+
+
+def test_a_record_shorter_than_the_scales_of_channels_is_refused(tmp_path: Path) -> None:
+    _save_quantised_per_channel(tmp_path / "w.pt")
+    with zipfile.ZipFile(tmp_path / "w.pt") as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+    scales = next(name for name, size in sizes.items() if "/data/" in name and size == 32)
+    _rezip(tmp_path / "w.pt", **{Path(scales).name: bytes(8)})
+    (weight,) = open_weights(tmp_path / "w.pt").tensors
+    assert weight.obstacle == ("unreadable", "truncated: 8 of its 32 bytes are in the file")
+
+
+def test_a_tensor_beyond_its_storage_is_refused(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(4, 4)}, tmp_path / "w.pt")
+    with zipfile.ZipFile(tmp_path / "w.pt") as archive:
+        program = archive.read("w/data.pkl")
+    place = b"QK\x00K\x04K\x04\x86"  # from number 0 of the storage on, of shape (4, 4)
+    assert program.count(place) == 1
+    program = program.replace(place, b"QK\x08K\x04K\x04\x86")  # from number 8 on
+    _rezip(tmp_path / "w.pt", data_pkl=program)
+    (weight,) = open_weights(tmp_path / "w.pt").tensors
+    assert weight.obstacle is not None
+    assert "truncated" in weight.obstacle[1]
 
 
 def test_a_legacy_file_with_a_pickle_behind_it(tmp_path: Path) -> None:
@@ -295,15 +437,65 @@ def test_a_legacy_file_with_a_pickle_behind_it(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
-@pytest.mark.parametrize(
-    "new", [{"a": torch.ones(2)}, {"a": torch.ones(99), "b": torch.ones(3)}], ids=["fewer", "other"]
-)
-def test_a_file_that_changes_is_noticed(tmp_path: Path, monkeypatch, new: dict) -> None:
-    monkeypatch.setattr("rankwise.checkpoints.pytorch._BUDGET", 100)
-    torch.save({"a": torch.ones(99), "b": torch.ones(2)}, tmp_path / "w.pt")
-    first, second = open_weights(tmp_path / "w.pt").tensors
-    first.load()
-    torch.save(new, tmp_path / "new")
-    (tmp_path / "new").rename(tmp_path / "w.pt")
-    with pytest.raises(CheckpointError, match="changed while"):
-        second.load()
+def test_a_number_repeated_many_times_is_not_measured(tmp_path: Path, save) -> None:
+    path = save({"w": torch.ones(1).expand(8000, 8000), "v": torch.ones(2)})
+    repeated, plain = open_weights(path).tensors
+    assert repeated.obstacle == ("unreadable", "repeats 1 stored number to make 64000000")
+    assert repeated.shape == (8000, 8000)
+    assert plain.load().sum() == 2
+
+
+def test_views_of_one_storage_keep_to_a_budget(tmp_path: Path, save, monkeypatch) -> None:
+    monkeypatch.setattr("rankwise.checkpoints.pytorch._MIN_BUDGET", 0)
+    numbers = torch.randn(100, 50)
+    views = {f"w{i}": numbers[i : 50 + i] for i in range(20)}
+    weights = open_weights(save(views | {"tied": views["w0"]})).tensors
+    read = [weight.name for weight in weights if weight.obstacle is None]
+    assert read[-1] == "tied"  # shares the memory of another, so that it takes none
+    assert 7 <= len(read) - 1 <= 9  # four times what is stored, each view half of it
+    assert all("with the tensors before it" in w.obstacle[1] for w in weights if w.obstacle)
+
+
+def test_a_legacy_file_without_its_data_is_refused(tmp_path: Path) -> None:
+    """PyTorch would leave such a storage as it found the memory."""
+    path = tmp_path / "w.pt"
+    torch.save({"w": torch.ones(1000)}, path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    place = content.rfind(b"]q\x00")  # the list of the storages that follow
+    assert place > 0
+    path.write_bytes(content[:place] + b"].")
+    with pytest.raises(CheckpointError, match=r"its tensors need 4000 bytes, but the file has"):
+        open_weights(path)
+
+
+@pytest.mark.parametrize("name", ["größe".encode("latin1"), "größe".encode()])
+def test_names_of_any_encoding_are_read(tmp_path: Path, name: bytes) -> None:
+    torch.save({"w": torch.ones(9)}, tmp_path / "w.pt")
+    with zipfile.ZipFile(tmp_path / "w.pt") as archive:
+        program = archive.read("w/data.pkl")
+    plain = b"X\x01\x00\x00\x00w"
+    assert program.count(plain) == 1
+    program = program.replace(plain, b"U" + bytes([len(name)]) + name)
+    _rezip(tmp_path / "w.pt", data_pkl=program)
+    (weight,) = open_weights(tmp_path / "w.pt").tensors
+    assert weight.name == "größe"
+    assert weight.load().sum() == 9
+
+
+def test_a_text_that_is_no_text_is_said_to_be_one(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(9)}, tmp_path / "w.pt")
+    with zipfile.ZipFile(tmp_path / "w.pt") as archive:
+        program = archive.read("w/data.pkl").replace(
+            b"X\x01\x00\x00\x00w", b"X\x01\x00\x00\x00\xff"
+        )
+    _rezip(tmp_path / "w.pt", data_pkl=program)
+    with pytest.raises(CheckpointError, match="a text that is not UTF-8"):
+        open_weights(tmp_path / "w.pt")
+
+
+def test_a_record_that_is_not_where_the_directory_says_is_refused(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(99)}, tmp_path / "w.pt")
+    _rezip(tmp_path / "w.pt")
+    _patch_directory(tmp_path / "w.pt", 42, (5).to_bytes(4, "little"))
+    with pytest.raises(CheckpointError, match=r"not where the directory says|overlap"):
+        open_weights(tmp_path / "w.pt")

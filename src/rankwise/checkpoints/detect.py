@@ -6,12 +6,9 @@ import codecs
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rankwise.checkpoints.safety import (
-    convert_errors,
-    format_path,
-    get_file_size,
-    read_zip_directory,
-)
+from rankwise.checkpoints.records import read_records
+from rankwise.checkpoints.safety import convert_errors, format_path, get_file_size
+from rankwise.checkpoints.source import open_source
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
@@ -116,7 +113,7 @@ def _detect_by_structure(path: Path, head: bytes, size: int) -> Format:
 
 
 def _detect_zip(path: Path) -> Format:
-    names = [entry.filename for entry in read_zip_directory(path)]
+    names = [record.name for record in read_records(open_source(path))]
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner:
         raise CheckpointError(

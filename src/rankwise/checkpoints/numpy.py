@@ -8,7 +8,8 @@ import math
 import warnings
 import zipfile
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,14 +17,15 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from rankwise._text import quote, sanitize
-from rankwise.checkpoints.memory import BoundedHandle
-from rankwise.checkpoints.safety import (
-    build_unreadable,
-    convert_errors,
-    format_path,
-    get_file_size,
-    read_zip_directory,
+from rankwise.checkpoints.records import (
+    Record,
+    check_expansion,
+    read_beginning,
+    read_record,
+    read_records,
 )
+from rankwise.checkpoints.safety import build_unreadable, convert_errors, format_path
+from rankwise.checkpoints.source import FileSource, OpenSource, check_rows, open_source
 from rankwise.errors import CheckpointError
 from rankwise.weights.tensor import Status, Weight, Weights
 
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".npy"
 _MAX_HEADER = 2**16
-_BOMB_RATIO = 100
-_BOMB_SIZE = 10**9
+# What the compressed arrays of a file may unpack into: so many times its size, or so many bytes.
+_MAX_EXPANSION = 100
+_MIN_EXPANDED = 64 * 2**20
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -52,73 +55,49 @@ class _Header:
 
 def read_npz(path: Path) -> Weights:
     """Open an archive of arrays, as ``numpy.savez`` writes it; ``load`` unpacks one array."""
-    entries = read_zip_directory(path)
-    arrays = [entry for entry in entries if entry.filename.endswith(_SUFFIX)]
-    for entry in arrays:
-        _check_entry(path, entry)
-
-    def open_archive() -> zipfile.ZipFile:
-        with convert_errors(path, "an .npz file"):
-            return zipfile.ZipFile(path)
-
-    handle = BoundedHandle(open_archive)
-    with convert_errors(path, "an .npz file"):
-        tensors = tuple(_describe_entry(path, entry, handle) for entry in arrays)
-    skipped = len(entries) - len(arrays)
+    source = open_source(path)
+    records = read_records(source)
+    arrays = [record for record in records if record.name.endswith(_SUFFIX)]
+    for record in arrays:
+        _check_compression(path, record)
+        check_expansion(source, record)
+    with convert_errors(path, "an .npz file"), source.open() as file:
+        headers = [_read_record_header(file, record) for record in arrays]
+    left = max(_MIN_EXPANDED, _MAX_EXPANSION * source.size)
+    tensors = []
+    for record, header in zip(arrays, headers, strict=True):
+        expanded = record.size if record.is_compressed else 0
+        tensors.append(_describe_record(source, record, header, is_too_large=expanded > left))
+        left -= expanded if expanded <= left else 0
+    skipped = len(records) - len(arrays)
     notes = (f"entries that aren't arrays, left out: {skipped}",) if skipped else ()
-    return Weights(format_path(path), tensors, notes)
+    return Weights(format_path(path), tuple(tensors), notes)
 
 
 def read_npy(path: Path) -> Weights:
-    """Open a file with one array, as ``numpy.save`` writes it; ``load`` maps it."""
-    with convert_errors(path, "an .npy file"), path.open("rb") as file:
-        header = _read_header(file)
-    _check_size(path, "tensor", header, get_file_size(path))
-
-    def load() -> Tensor:
-        with convert_errors(path, "an .npy file"):
-            return _convert_array(_map_array(path, header))
-
-    return Weights(format_path(path), (_describe(path, "tensor", header, load),))
+    """Open a file with one array, as ``numpy.save`` writes it."""
+    source = open_source(path)
+    with convert_errors(path, "an .npy file"):
+        header = _parse_header(source.read(0, min(source.size, _MAX_HEADER)))
+    _check_size(path, "tensor", header, source.size)
+    return Weights(format_path(path), (_describe_stored(source, "tensor", header, 0),))
 
 
-def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
-    if entry.compress_type not in _COMPRESSIONS:
+def _check_compression(path: Path, record: Record) -> None:
+    if record.method not in _COMPRESSIONS:
         raise CheckpointError(
-            f"{format_path(path)}: {quote(entry.filename)} is compressed by a method that numpy "
+            f"{format_path(path)}: {quote(record.name)} is compressed by a method that numpy "
             "never uses; save it again with numpy.savez."
         )
-    if entry.file_size > max(_BOMB_SIZE, _BOMB_RATIO * entry.compress_size):
-        raise CheckpointError(
-            f"{format_path(path)}: {quote(entry.filename)} would unpack from "
-            f"{entry.compress_size} to {entry.file_size} bytes, which looks malicious; "
-            "if it is not, save it uncompressed with numpy.savez."
-        )
 
 
-def _describe_entry(
-    path: Path, entry: zipfile.ZipInfo, handle: BoundedHandle[zipfile.ZipFile]
-) -> Weight:
-    name = entry.filename.removesuffix(_SUFFIX)
-    with handle.get(0).open(entry) as file:
-        header = _read_header(file)
-    _check_size(path, name, header, entry.file_size)
-
-    def load() -> Tensor:
-        with (
-            convert_errors(path, "an .npz file"),
-            warnings.catch_warnings(),
-            handle.get(entry.file_size).open(entry) as file,
-        ):
-            warnings.simplefilter("ignore")
-            return _convert_array(npy.read_array(file, allow_pickle=False))
-
-    return _describe(path, name, header, load)
-
-
-def _read_header(file: IO[bytes]) -> _Header:
+def _read_record_header(file: OpenSource, record: Record) -> _Header:
     # A bounded piece, so that a header can't claim to be gigabytes long.
-    start = io.BytesIO(file.read(_MAX_HEADER))
+    return _parse_header(read_beginning(file, record, _MAX_HEADER))
+
+
+def _parse_header(beginning: bytes) -> _Header:
+    start = io.BytesIO(beginning)
     version = npy.read_magic(start)
     parse = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     with warnings.catch_warnings():
@@ -139,11 +118,52 @@ def _check_size(path: Path, name: str, header: _Header, size: int) -> None:
         )
 
 
-def _describe(path: Path, name: str, header: _Header, load: Callable[[], Tensor]) -> Weight:
+def _describe_record(
+    source: FileSource, record: Record, header: _Header, *, is_too_large: bool
+) -> Weight:
+    name = record.name.removesuffix(_SUFFIX)
+    _check_size(source.path, name, header, record.size)
+    if not record.is_compressed:
+        return _describe_stored(source, name, header, record.start, record)
+    if is_too_large:
+        reason = (
+            f"would unpack from {record.stored} to {record.size} bytes, and the file into more "
+            f"than {_MAX_EXPANSION} times its size; save it uncompressed with numpy.savez"
+        )
+        obstacle = (Status.UNREADABLE, reason)
+        return build_unreadable(source.path, name, header.shape, torch.uint8, obstacle)
+    return _describe(source, name, header, partial(_load_record, source, record, header))
+
+
+def _describe_stored(
+    source: FileSource, name: str, header: _Header, start: int, record: Record | None = None
+) -> Weight:
+    """Describe an array whose bytes lie in the file as they are."""
+    whole = partial(_load_range, source, header, start + header.size, header.shape)
+    load = whole if record is None else partial(_load_record, source, record, header)
+
+    def load_rows(first: int, count: int) -> Tensor:
+        check_rows(name, header.shape, first, count)
+        row = math.prod(header.shape[1:]) * header.dtype.itemsize
+        shape = (count, *header.shape[1:])
+        return _load_range(source, header, start + header.size + first * row, shape)
+
+    in_rows = bool(header.shape) and (not header.fortran or len(header.shape) == 1)
+    return _describe(source, name, header, load, load_rows if in_rows else None)
+
+
+def _describe(
+    source: FileSource,
+    name: str,
+    header: _Header,
+    load: Callable[[], Tensor],
+    load_rows: Callable[[int, int], Tensor] | None = None,
+) -> Weight:
     dtype = header.dtype
     if dtype.kind in "biufc":
         with contextlib.suppress(TypeError):  # PyTorch has no long double
-            return Weight(name, header.shape, _convert_array(np.empty(0, dtype)).dtype, load)
+            converted = _convert_array(np.empty(0, dtype)).dtype
+            return Weight(name, header.shape, converted, load, load_rows=load_rows)
     if dtype.hasobject:
         reason = "an array of Python objects, which are never unpickled"
     elif dtype.kind == "V" and dtype.names is None:
@@ -153,15 +173,29 @@ def _describe(path: Path, name: str, header: _Header, load: Callable[[], Tensor]
         )
     else:
         reason = f"of type {sanitize(str(dtype))[:80]}, which is not a number type of PyTorch"
-    return build_unreadable(path, name, header.shape, torch.uint8, (Status.UNREADABLE, reason))
+    obstacle = (Status.UNREADABLE, reason)
+    return build_unreadable(source.path, name, header.shape, torch.uint8, obstacle)
 
 
-def _map_array(path: Path, header: _Header) -> np.ndarray[Any, Any]:
-    order = "F" if header.fortran else "C"
-    if header.nbytes == 0:  # nothing that could be mapped
-        return np.empty(header.shape, header.dtype, order)  # type: ignore[call-overload]
-    # Copy on write: the file is safe, and PyTorch doesn't warn of a read-only array.
-    return np.memmap(path, header.dtype, "c", header.size, header.shape, order)  # type: ignore[call-overload]
+def _load_record(source: FileSource, record: Record, header: _Header) -> Tensor:
+    with convert_errors(source.path, "an .npz file"):
+        content = read_record(source, record)
+        data = content[header.size : header.size + header.nbytes]
+        return _convert_bytes(data, header, header.shape)
+
+
+def _load_range(source: FileSource, header: _Header, start: int, shape: tuple[int, ...]) -> Tensor:
+    with convert_errors(source.path, "an array of numpy"):
+        data = source.read_tensor(start, math.prod(shape) * header.dtype.itemsize)
+        return _convert_bytes(data, header, shape)
+
+
+def _convert_bytes(data: Tensor, header: _Header, shape: tuple[int, ...]) -> Tensor:
+    array = data.numpy().view(header.dtype)
+    array = np.require(array, requirements="A")
+    # The first axis of an array in Fortran's order changes fastest.
+    array = array.reshape(shape[::-1]).T if header.fortran else array.reshape(shape)
+    return _convert_array(array)
 
 
 def _convert_array(array: np.ndarray[Any, Any]) -> Tensor:

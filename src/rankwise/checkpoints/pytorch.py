@@ -1,151 +1,183 @@
-"""PyTorch checkpoints → named tensors, mapped from the file; nothing in it is ever run."""
+"""PyTorch checkpoints → named tensors, read through the file; nothing in it is ever run."""
 
 from __future__ import annotations
 
-import pickle
 import re
-import warnings
-import zipfile
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rankwise._text import quote, sanitize
-from rankwise.checkpoints.memory import BoundedHandle
+from rankwise._text import format_count
 from rankwise.checkpoints.nested import Selection, select_weights
-from rankwise.checkpoints.safety import (
-    build_unreadable,
-    convert_errors,
-    format_path,
-    read_zip_directory,
-)
-from rankwise.errors import CheckpointError, UnsafeFileError
+from rankwise.checkpoints.safety import build_unreadable, convert_errors, format_path
+from rankwise.checkpoints.source import FileSource, open_source
+from rankwise.checkpoints.torch_archive import TorchArchive, load_pickle, read_archive
+from rankwise.checkpoints.torch_layout import Layout, build_dequantiser, describe_layout, locate
+from rankwise.checkpoints.torch_stand_ins import NestedTensor, QuantisedTensor
+from rankwise.errors import CheckpointError
 from rankwise.weights.tensor import Status, Weight, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
     from pathlib import Path
 
 _KIND = "a PyTorch file"
-# Opening the file again means unpickling it again, a quarter of a second for a thousand tensors.
-_BUDGET = 256 * 2**20
-# A tensor may repeat one number a billion times over; up to this size it is just a buffer.
-_MAX_REPEATED = 256 * 2**20
-# Types of fewer than 8 bits, which older versions of PyTorch don't have.
-_PACKED = re.compile(r"torch\.(bits\w+|float4\w+|u?int[1-7])")
-_GLOBAL = re.compile(r"GLOBAL (\S+)")
+# A tensor may repeat one stored number a billion times over. Up to this size it is just a buffer.
+_MAX_REPEATED = 2**20
+# All tensors together may take so many times what is stored: views of one storage take more.
+_MAX_VIEWS = 4
+_MIN_BUDGET = 64 * 2**20
+_PACKED = re.compile(r"torch\.(bits\w+|float4\w+|u?int[1-7])")  # fewer than 8 bits
+_NO_DATA = (Status.NO_DATA, "saved without its data (device 'meta')")
+_SCALE = (Status.QUANTISED, "stored as float8_e8m0fnu, a type of scales")
+
+Obstacle = tuple[Status, str]
 
 
 def read_torch_zip(path: Path, key: str | None) -> Weights:
     """Open a checkpoint in the present format of ``torch.save``, an uncompressed zip archive."""
-    for entry in read_zip_directory(path):
-        stored = entry.compress_type == zipfile.ZIP_STORED
-        if not stored or entry.file_size != entry.compress_size:
-            raise CheckpointError(
-                f"{format_path(path)}: its entry {quote(entry.filename)} is compressed, which "
-                "PyTorch never does; save the checkpoint again with torch.save."
-            )
-    # torch.load decides by the extension ".safetensors" unless it is given an open file.
-    if path.suffix.lower() == ".safetensors":
-        return read_torch_legacy(path, key)
-    load = partial(torch.load, path, map_location="cpu", weights_only=True, mmap=True)
-    return _read(path, partial(_open, path, key, load), _BUDGET)
-
-
-def read_torch_legacy(path: Path, key: str | None) -> Weights:
-    """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole."""
-
-    def load() -> object:
-        with path.open("rb") as file:
-            return torch.load(file, map_location="cpu", weights_only=True)
-
-    return _read(path, partial(_open, path, key, load), None)
-
-
-def _open(path: Path, key: str | None, load: Callable[[], object]) -> Selection:
-    # Damaged and old files make torch warn; a failure is reported once, as an error.
-    with convert_errors(path, _KIND), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            tree = load()
-        except pickle.UnpicklingError as error:
-            raise UnsafeFileError(_explain_refusal(path, str(error))) from error
-        try:
-            return select_weights(tree, key)
-        except CheckpointError as error:  # knows no path
-            raise CheckpointError(f"{format_path(path)}: {error}") from error
-
-
-def _explain_refusal(path: Path, text: str) -> str:
-    remedy = (
-        "If you trust it, save its weights alone with torch.save(model.state_dict(), 'weights.pt') "
-        "or convert it to .safetensors."
-    )
-    wanted = _GLOBAL.search(text)
-    if wanted:
-        reason = f"refers to {quote(wanted[1])}, which could run code"
-    else:
-        # The cause stands between lines of advice.
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        advice = ("Please", "Check")
-        line = next((line for line in lines[1:] if not line.startswith(advice)), lines[0])
-        reason = f"contains more than tensors, or is damaged ({sanitize(line[:200])})"
-    return f"{format_path(path)}: {reason}; nothing was run. {remedy}"
-
-
-def _read(path: Path, opener: Callable[[], Selection], budget: int | None) -> Weights:
-    handle = BoundedHandle(opener, budget=budget)
-    selection = handle.get(0)
+    source = open_source(path)
+    archive = read_archive(source)
+    selection = _select(source, archive.tree, key)
+    budget = _Budget(archive.stored)
     with convert_errors(path, _KIND):
         tensors = tuple(
-            _describe(path, name, tensor, place, handle)
-            for place, (name, tensor) in enumerate(selection.tensors)
+            _describe_stored(archive, name, tensor, budget) for name, tensor in selection.tensors
         )
     return Weights(format_path(path), tensors, selection.notes)
 
 
-def _describe(
-    path: Path, name: str, tensor: Tensor, place: int, handle: BoundedHandle[Selection]
-) -> Weight:
-    shape, dtype = tuple(tensor.shape), tensor.dtype
+def read_torch_legacy(path: Path, key: str | None) -> Weights:
+    """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole."""
+    source = open_source(path)
+
+    def load(encoding: str) -> object:
+        with source.open() as file:
+            return torch.load(
+                file.as_file(), map_location="cpu", weights_only=True, mmap=False, encoding=encoding
+            )
+
+    selection = _select(source, load_pickle(source, load), key)
+    with convert_errors(path, _KIND):
+        _check_storages(source, selection)
+        budget = _Budget(source.size)
+        tensors = tuple(
+            _describe_loaded(source, name, tensor, budget) for name, tensor in selection.tensors
+        )
+    return Weights(format_path(path), tensors, selection.notes)
+
+
+def _select(source: FileSource, tree: object, key: str | None) -> Selection:
+    with convert_errors(source.path, _KIND):
+        try:
+            return select_weights(tree, key)
+        except CheckpointError as error:  # knows no path
+            raise CheckpointError(f"{format_path(source.path)}: {error}") from error
+
+
+class _Budget:
+    """How many bytes all tensors of a file may still take."""
+
+    def __init__(self, stored: int) -> None:
+        self._limit = self._left = max(_MIN_BUDGET, _MAX_VIEWS * stored)
+        self._seen: set[Hashable] = set()
+
+    def check(self, layout: Layout, identity: Hashable) -> Obstacle | None:
+        """Count a tensor, once for all that share its memory; return why it is too much, if so."""
+        stored = layout.span * layout.dtype.itemsize
+        if layout.nbytes > max(stored, _MAX_REPEATED):
+            numbers = format_count(layout.span, "stored number")
+            return Status.UNREADABLE, f"repeats {numbers} to make {layout.count}"
+        if identity is None or identity in self._seen:
+            return None
+        if layout.nbytes > self._left:
+            return Status.UNREADABLE, (
+                f"takes more memory, with the tensors before it, than the {self._limit} bytes "
+                "that a file of this size may"
+            )
+        self._left -= layout.nbytes
+        self._seen.add(identity)
+        return None
+
+
+def _describe_stored(archive: TorchArchive, name: str, tensor: Tensor, budget: _Budget) -> Weight:
+    """Describe a tensor without data, which is read from its record later."""
+    path, shape, dtype = archive.source.path, tuple(tensor.shape), tensor.dtype
     obstacle = _find_obstacle(tensor)
+    if obstacle is None and archive.find_record(tensor) is None:
+        obstacle = _NO_DATA
     if obstacle is not None:
         return build_unreadable(path, name, shape, dtype, obstacle)
-    nbytes = tensor.numel() * tensor.element_size()
-
-    def load() -> Tensor:
-        # By place: a reference to the tensor itself would keep the file mapped.
-        tensors = handle.get(nbytes).tensors
-        loaded = tensors[place][1].detach() if place < len(tensors) else None
-        if loaded is None or (tuple(loaded.shape), loaded.dtype) != (shape, dtype):
-            raise CheckpointError(
-                f"{format_path(path)}: changed while it was being read; try again."
-            )
-        return loaded
-
-    return Weight(name, shape, dtype, load, identity=_get_identity(path, tensor))
+    record, layout = archive.find_record(tensor), describe_layout(tensor)
+    identity = (str(path), record, layout) if layout.count else None  # nothing can be shared
+    try:
+        weight = _locate(archive, name, tensor)
+    except CheckpointError as error:
+        obstacle = (Status.UNREADABLE, str(error))
+    else:
+        obstacle = budget.check(layout, identity)
+    if obstacle is not None:
+        return build_unreadable(path, name, shape, dtype, obstacle)
+    return replace(weight, identity=identity)
 
 
-def _get_identity(path: Path, tensor: Tensor) -> Hashable:
-    if tensor.numel() == 0:  # no memory that could be shared
-        return None
-    # With the path: another file may later be mapped to the same address.
-    return (str(path), tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+def _locate(archive: TorchArchive, name: str, tensor: Tensor) -> Weight:
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if isinstance(tensor, QuantisedTensor):
+        load = build_dequantiser(archive, name, tensor)
+        return Weight(name, shape, torch.float32, load, stored=tensor.scheme)
+    load, load_rows = locate(archive, name, tensor)
+    obstacle = _SCALE if dtype == torch.float8_e8m0fnu else None
+    return Weight(name, shape, dtype, load, obstacle=obstacle, load_rows=load_rows)
 
 
-def _find_obstacle(tensor: Tensor) -> tuple[Status, str] | None:
-    if tensor.device.type == "meta":
-        return Status.NO_DATA, "saved without its data (device 'meta')"
-    if tensor.is_quantized or _PACKED.fullmatch(str(tensor.dtype)):
-        return Status.QUANTISED, f"stored in the quantised type {tensor.dtype}"
-    if tensor.layout is not torch.strided or tensor.is_nested:
+def _describe_loaded(source: FileSource, name: str, tensor: Tensor, budget: _Budget) -> Weight:
+    """Describe a tensor whose data is in memory."""
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    obstacle = _NO_DATA if tensor.device.type == "meta" else _find_obstacle(tensor)
+    identity = None
+    if obstacle is None:
+        layout = describe_layout(tensor)
+        identity = (str(source.path), tensor.data_ptr(), layout) if layout.count else None
+        obstacle = budget.check(layout, identity)
+    if obstacle is not None:
+        return build_unreadable(source.path, name, shape, dtype, obstacle)
+    if tensor.is_quantized:
+        stored = str(dtype).removeprefix("torch.")
+        return Weight(name, shape, torch.float32, tensor.dequantize, identity, stored=stored)
+    obstacle = _SCALE if dtype == torch.float8_e8m0fnu else None
+    return Weight(name, shape, dtype, tensor.detach, identity, obstacle=obstacle)
+
+
+def _find_obstacle(tensor: Tensor) -> Obstacle | None:
+    is_nested = tensor.is_nested or isinstance(tensor, NestedTensor)
+    if tensor.layout is not torch.strided or is_nested:
         return Status.UNREADABLE, f"not a dense tensor (layout {tensor.layout})"
+    if isinstance(tensor, QuantisedTensor):
+        known = tensor.scheme is not None
+        return None if known else (Status.QUANTISED, "stored in a packed or unknown quantised type")
+    if _PACKED.fullmatch(str(tensor.dtype)):
+        return Status.QUANTISED, f"stored in the quantised type {tensor.dtype}"
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         return Status.UNREADABLE, f"a tensor of the special type {type(tensor).__name__}"
-    nbytes = tensor.numel() * tensor.element_size()
-    stored = tensor.untyped_storage().nbytes()
-    if nbytes > max(stored, _MAX_REPEATED):
-        return Status.UNREADABLE, f"its shape takes {nbytes} bytes, but only {stored} are stored"
     return None
+
+
+def _check_storages(source: FileSource, selection: Selection) -> None:
+    """Raise ``CheckpointError`` if a file has less data than its storages need.
+
+    PyTorch leaves a storage whose data is not in the file as it found the memory.
+    """
+    sizes = {}
+    for _, tensor in selection.tensors:
+        if tensor.layout is torch.strided and tensor.device.type == "cpu":
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+    needed = sum(sizes.values())
+    if needed > source.size:
+        raise CheckpointError(
+            f"{format_path(source.path)}: its tensors need {needed} bytes, but the file has only "
+            f"{source.size}; it is truncated or damaged."
+        )

@@ -1,32 +1,28 @@
-""".safetensors → named tensors, read one by one."""
+""".safetensors → named tensors, read one by one.
+
+The format is small enough to be read without its own package, which maps the file into memory. What
+that package refuses is refused here too.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from rankwise._text import quote, sanitize
-from rankwise.checkpoints.memory import BoundedHandle
+from rankwise._text import quote
 from rankwise.checkpoints.ordering import sort_names
-from rankwise.checkpoints.safety import (
-    build_unreadable,
-    convert_errors,
-    format_path,
-    get_file_size,
-    parse_json_object,
-)
-from rankwise.errors import CheckpointError, MissingExtraError
+from rankwise.checkpoints.safety import format_path, parse_json_object
+from rankwise.checkpoints.source import FileSource, StoredTensor, open_source
+from rankwise.errors import CheckpointError
 from rankwise.weights.tensor import Order, Status, Weight, Weights
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KIND = "a safetensors file"
 _MAX_HEADER = 100_000_000  # the format's own limit
 _DTYPES = {
     "BOOL": torch.bool,
@@ -42,15 +38,17 @@ _DTYPES = {
     "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
     "F8_E5M2": torch.float8_e5m2,
     "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+    "F8_E8M0": torch.float8_e8m0fnu,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
     "F32": torch.float32,
     "F64": torch.float64,
     "C64": torch.complex64,
 }
-# Codes and scales that mean nothing by themselves, with the types that newer versions of torch have
-# for them: F4 comes in pairs.
-_CODES = {"F4": "float4_e2m1fn_x2", "F8_E8M0": "float8_e8m0fnu"}
+# Types of fewer than 8 bits, whose numbers lie in the bytes without a gap. Their shape counts
+# numbers, not bytes.
+_PACKED_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+_SCALE = "F8_E8M0"  # powers of two without a sign: never a weight itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +62,53 @@ class _Entry:
 
 def read_safetensors(path: Path) -> Weights:
     """Open a safetensors file."""
-    try:
-        from safetensors import safe_open  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtraError(
-            "safetensors", "safetensors", "Reading .safetensors files"
-        ) from error
-    entries, order = _read_entries(path)
-
-    def open_file() -> Any:  # noqa: ANN401 - safetensors has no type for it
-        with convert_errors(path, _KIND):
-            return safe_open(path, framework="pt", device="cpu")
-
-    handle = BoundedHandle(open_file)
-    # Opened once now: safetensors' own checks of the header belong here, not to the first load.
-    handle.get(0)
-    tensors = tuple(_describe(path, entry, handle) for entry in entries)
+    source = open_source(path)
+    header, start = _read_header(source)
+    _check_metadata(path, header.get("__metadata__"))
+    names, order = _order_names(header, header.pop("__metadata__", None))
+    entries = [_parse_entry(path, name, header[name]) for name in names]
+    _check_places(path, entries, source.size - start)
+    tensors = tuple(_describe(source, entry, start) for entry in entries)
     return Weights(format_path(path), tensors, order=order)
 
 
-def _read_entries(path: Path) -> tuple[list[_Entry], Order]:
-    header, data_size = _read_header(path)
-    names, order = _order_names(header, header.pop("__metadata__", None))
-    entries = [_parse_entry(path, name, header[name]) for name in names]
+def _read_header(source: FileSource) -> tuple[dict[str, object], int]:
+    """Return the header, and where the data after it begins."""
+    path = source.path
+    if source.size < 8:
+        raise CheckpointError(f"{format_path(path)}: too short for a safetensors file; truncated.")
+    with source.open() as file:
+        length = int.from_bytes(file.read(0, 8), "little")
+        if length > min(_MAX_HEADER, source.size - 8):
+            raise CheckpointError(
+                f"{format_path(path)}: its header claims {length} bytes, more than the file or the "
+                "format allows; it is truncated or damaged."
+            )
+        text = file.read(8, length)
+    header = parse_json_object(path, text, "its header")
+    if b"\\u" in text:  # an escape can stand for half a character
+        try:
+            json.dumps(header, ensure_ascii=False).encode()
+        except (UnicodeEncodeError, RecursionError) as error:
+            raise CheckpointError(
+                f"{format_path(path)}: its header holds text that is not Unicode."
+            ) from error
+    return header, 8 + length
+
+
+def _check_metadata(path: Path, metadata: object) -> None:
+    match metadata:
+        case None:
+            return
+        case dict() if all(isinstance(value, str) for value in metadata.values()):
+            return
+    raise CheckpointError(
+        f"{format_path(path)}: expected texts as '__metadata__' in its header; it is damaged."
+    )
+
+
+def _check_places(path: Path, entries: list[_Entry], data_size: int) -> None:
+    """Raise ``CheckpointError`` unless the data of the tensors fills the file without a gap."""
     end = 0
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.end > data_size:
@@ -94,33 +116,32 @@ def _read_entries(path: Path) -> tuple[list[_Entry], Order]:
                 f"{format_path(path)}: the data of {quote(entry.name)} lies beyond the end of the "
                 "file, which is truncated or damaged."
             )
-        if entry.start < end:
+        if entry.start != end:
+            what = "overlaps another tensor's" if entry.start < end else "does not follow the other"
             raise CheckpointError(
-                f"{format_path(path)}: the data of {quote(entry.name)} overlaps another tensor's; "
-                "the file is damaged."
+                f"{format_path(path)}: the data of {quote(entry.name)} {what}; the file is damaged."
             )
         end = entry.end
-    return entries, order
-
-
-def _read_header(path: Path) -> tuple[dict[str, object], int]:
-    """Return the header and how many bytes follow it."""
-    size = get_file_size(path)
-    with convert_errors(path, _KIND), path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(_MAX_HEADER, size - 8):
-            raise CheckpointError(
-                f"{format_path(path)}: its header claims {length} bytes, more than the file or the "
-                "format allows; it is truncated or damaged."
-            )
-        text = file.read(length)
-    return parse_json_object(path, text, "its header"), size - 8 - length
+    if end != data_size:
+        raise CheckpointError(
+            f"{format_path(path)}: {data_size - end} bytes at its end belong to no tensor; "
+            "the file is damaged."
+        )
 
 
 def _parse_entry(path: Path, name: str, value: object) -> _Entry:
-    match value:
+    fields = value if isinstance(value, dict) else {}
+    match fields:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
+            if dtype not in _DTYPES and dtype not in _PACKED_BITS:
+                raise CheckpointError(
+                    f"{format_path(path)}: {quote(name)} is of the type {quote(dtype[:32])}, which "
+                    "the format does not have."
+                )
             valid = all(type(size) is int and 0 <= size < 2**63 for size in shape)
+            valid &= type(start) is int and type(end) is int  # True is an int too
+            # What else an entry says is passed over, but nobody nests it.
+            valid &= sum(isinstance(item, list | dict) for item in fields.values()) == 2
             if valid and 0 <= start <= end and _fits(dtype, shape, end - start):
                 return _Entry(name, dtype, tuple(shape), start, end)
     raise CheckpointError(
@@ -130,8 +151,13 @@ def _parse_entry(path: Path, name: str, value: object) -> _Entry:
 
 
 def _fits(dtype: str, shape: list[int], nbytes: int) -> bool:
-    known = _DTYPES.get(dtype)
-    return known is None or math.prod(shape) * known.itemsize == nbytes
+    count = 1
+    for size in shape:
+        count *= size
+        if count >= 2**63:  # even where a later size is 0
+            return False
+    bits = _PACKED_BITS.get(dtype)
+    return count * (bits or 8 * _DTYPES[dtype].itemsize) == 8 * nbytes
 
 
 def _order_names(header: dict[str, object], metadata: object) -> tuple[list[str], Order]:
@@ -160,37 +186,32 @@ def _parse_names(text: str) -> list[str] | None:
     return names if valid else None
 
 
-def _describe(path: Path, entry: _Entry, handle: BoundedHandle[Any]) -> Weight:
-    dtype = _DTYPES.get(entry.dtype)
-    if dtype is None:
-        reason = f"stored as {sanitize(entry.dtype[:32])}, a packed or scale type"
-        obstacle = (Status.QUANTISED, reason)
-        if entry.dtype in _CODES and hasattr(torch, _CODES[entry.dtype]):
-            return _describe_codes(path, entry, handle, obstacle)
-        return build_unreadable(path, entry.name, entry.shape, torch.uint8, obstacle)
-
-    def load() -> Tensor:
-        with convert_errors(path, _KIND):
-            tensor: Tensor = handle.get(entry.end - entry.start).get_tensor(entry.name)
-        if (tuple(tensor.shape), tensor.dtype) != (entry.shape, dtype):
-            raise CheckpointError(
-                f"{format_path(path)}: changed while it was being read; try again."
-            )
-        return tensor
-
-    return Weight(entry.name, entry.shape, dtype, load)
-
-
-def _describe_codes(
-    path: Path, entry: _Entry, handle: BoundedHandle[Any], obstacle: tuple[Status, str]
-) -> Weight:
-    """Describe codes as bytes, for the weight that they are a part of."""
-
-    def load() -> Tensor:
-        with convert_errors(path, _KIND):
-            codes: Tensor = handle.get(entry.end - entry.start).get_tensor(entry.name)
-        return codes.view(torch.uint8)
-
-    pairs = 2 if entry.dtype == "F4" else 1
-    shape = (*entry.shape[:-1], *(side // pairs for side in entry.shape[-1:]))
-    return Weight(entry.name, shape, torch.uint8, load, obstacle=obstacle)
+def _describe(source: FileSource, entry: _Entry, start: int) -> Weight:
+    place = start + entry.start
+    bits = _PACKED_BITS.get(entry.dtype)
+    if bits is not None:
+        # As PyTorch has two numbers of 4 bits in a byte: along the last axis.
+        fits = bits == 4 and entry.shape and entry.shape[-1] % 2 == 0
+        shape = (*entry.shape[:-1], entry.shape[-1] // 2) if fits else (entry.end - entry.start,)
+        stored = StoredTensor(source, entry.name, place, shape, torch.uint8)
+        return Weight(
+            entry.name,
+            shape,
+            torch.uint8,
+            stored.load,
+            stored=entry.dtype,
+            parameters=math.prod(entry.shape),
+            load_rows=stored.load_rows if fits else None,
+            obstacle=(Status.QUANTISED, f"stored as {entry.dtype}, a packed type"),
+        )
+    dtype = _DTYPES[entry.dtype]
+    stored = StoredTensor(source, entry.name, place, entry.shape, dtype)
+    is_scale = entry.dtype == _SCALE
+    return Weight(
+        entry.name,
+        entry.shape,
+        dtype,
+        stored.load,
+        obstacle=(Status.QUANTISED, f"stored as {_SCALE}, a type of scales") if is_scale else None,
+        load_rows=stored.load_rows if entry.shape else None,
+    )

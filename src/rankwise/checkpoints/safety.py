@@ -1,11 +1,10 @@
-"""Guards for files that nobody vouches for: paths, zip directories, JSON, parsers that fail."""
+"""Guards for files that nobody vouches for: paths, JSON, parsers that fail."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-import zipfile
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 _MAX_REASON = 200
 _MAX_LISTED = 8
-_LOCAL_HEADER = 30  # bytes before the data of a zip entry, at least
-_ENCRYPTED = 0x1
 
 
 def format_path(path: Path) -> str:
@@ -173,26 +170,3 @@ def parse_json_object(path: Path, text: bytes, what: str) -> dict[str, object]:
             f"{format_path(path)}: expected {what} to be a JSON object, got {type(value).__name__}."
         )
     return value
-
-
-def read_zip_directory(path: Path) -> list[zipfile.ZipInfo]:
-    """Return the entries of a zip archive, checked before any of them is read."""
-    size = get_file_size(path)
-    with convert_errors(path, "a zip archive"), zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-    names = Counter(entry.filename for entry in entries)
-    if len(names) != len(entries):
-        name = names.most_common(1)[0][0]
-        raise CheckpointError(f"{format_path(path)}: contains the entry {quote(name)} twice.")
-    for entry in entries:
-        if entry.header_offset + _LOCAL_HEADER + entry.compress_size > size:
-            raise CheckpointError(
-                f"{format_path(path)}: the entry {quote(entry.filename)} lies beyond the end of "
-                "the file, which is truncated or damaged."
-            )
-        if entry.flag_bits & _ENCRYPTED:
-            raise CheckpointError(f"{format_path(path)}: its entries are encrypted; decrypt it.")
-    # Entries that share their bytes are how a small archive unpacks into a huge one.
-    if sum(_LOCAL_HEADER + entry.compress_size for entry in entries) > size:
-        raise CheckpointError(f"{format_path(path)}: its entries overlap; damaged or malicious.")
-    return entries

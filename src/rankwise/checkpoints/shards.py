@@ -14,11 +14,11 @@ from rankwise.checkpoints.safety import (
     build_unreadable,
     convert_errors,
     format_path,
-    get_file_size,
     list_some,
     parse_json_object,
     safe_join,
 )
+from rankwise.checkpoints.source import open_source
 from rankwise.errors import CheckpointError
 from rankwise.weights.tensor import Status, Weights
 
@@ -90,13 +90,12 @@ def read_index(path: Path, open_file: Callable[[Path], Weights]) -> Weights:
 
 
 def _read_weight_map(path: Path) -> dict[str, str]:
-    if get_file_size(path) > _MAX_INDEX:
+    source = open_source(path)
+    if source.size > _MAX_INDEX:
         raise CheckpointError(
             f"{format_path(path)}: too large for an index of shards (more than {_MAX_INDEX} bytes)."
         )
-    with convert_errors(path, "an index of shards"):
-        text = path.read_bytes()
-    places = parse_json_object(path, text, "the index").get("weight_map")
+    places = parse_json_object(path, source.read(0, source.size), "the index").get("weight_map")
     if not isinstance(places, dict) or not places:
         raise CheckpointError(
             f"{format_path(path)}: a JSON file without a 'weight_map'; "
