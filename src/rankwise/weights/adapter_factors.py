@@ -84,8 +84,12 @@ def _load(factor: Weight) -> Tensor:
     return tensor
 
 
+def _is_factor(weight: Weight) -> bool:
+    return len(weight.shape) >= 2 and weight.obstacle is None and weight.dtype.is_floating_point
+
+
 def _match_factor(weight: Weight) -> _Names | None:
-    if len(weight.shape) < 2 or weight.obstacle is not None or len(weight.name) > _MAX_NAME:
+    if not _is_factor(weight) or len(weight.name) > _MAX_NAME:
         return None
     match = _FACTOR.fullmatch(weight.name)
     if match is None:
@@ -101,7 +105,7 @@ def _match_lora(weight: Weight, context: Context) -> Whole | None:
     twin = names.factor[:-1] + "B" if names.factor.endswith("A") else names.factor[:-4] + "up"
     joined = weight.name.rpartition(names.factor)  # kohya joins base and factor by "_"
     other = context.by_name.get(f"{joined[0]}{twin}{joined[2]}")
-    if other is None or len(other.shape) < 2 or math.prod(other.shape[1:]) != weight.shape[0]:
+    if other is None or not _is_factor(other) or math.prod(other.shape[1:]) != weight.shape[0]:
         return None
     diagonal = names.find(context, "lora_E")
     if diagonal is not None and math.prod(diagonal.shape) != weight.shape[0]:
