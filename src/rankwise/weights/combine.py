@@ -68,6 +68,9 @@ def _find_whole(weight: Weight, context: Context) -> Whole | None:
         rules = QUANTISED_RULES if weight.obstacle[0] in _OF_CODES else ()
     for rule in rules:
         whole = rule(weight, context)
+        # A reader that follows the computation itself has merged the parts already.
+        if whole is not None and any(_is_merged(part) for part in whole.parts):
+            continue
         # A name of another tensor means that the whole is stored as well.
         if whole is not None and (
             whole.weight.name not in context.by_name
@@ -75,6 +78,10 @@ def _find_whole(weight: Weight, context: Context) -> Whole | None:
         ):
             return whole
     return None
+
+
+def _is_merged(part: Weight) -> bool:
+    return part.obstacle is not None and part.obstacle[0] is Status.MERGED
 
 
 def _mark_merged(part: Weight, whole: str) -> Weight:
