@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rankwise.checkpoints import open_weights
-from rankwise.checkpoints.torch_archive import _check_torch
+from rankwise.checkpoints.pytorch.archive import _check_torch
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 

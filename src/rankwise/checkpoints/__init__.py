@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rankwise.checkpoints.config import read_config
 from rankwise.checkpoints.detect import Format, detect_format
 from rankwise.checkpoints.numpy import read_npy, read_npz
-from rankwise.checkpoints.onnx import read_onnx
+from rankwise.checkpoints.onnx.reader import read_onnx
 from rankwise.checkpoints.ordering import sort_if_alphabetical
-from rankwise.checkpoints.pytorch import read_torch_legacy, read_torch_zip
+from rankwise.checkpoints.pytorch.reader import read_torch_legacy, read_torch_zip
 from rankwise.checkpoints.safetensors import read_safetensors
 from rankwise.checkpoints.safety import format_path, is_folder
 from rankwise.checkpoints.shards import find_weight_file, read_index

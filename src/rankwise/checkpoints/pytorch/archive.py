@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from rankwise._text import quote, sanitize
+from rankwise.checkpoints.pytorch.stand_ins import replace_globals, stand_ins
 from rankwise.checkpoints.records import Record, read_record, read_records
 from rankwise.checkpoints.safety import convert_errors, format_path
 from rankwise.checkpoints.source import ByteOrder, FileSource
-from rankwise.checkpoints.torch_stand_ins import replace_globals, stand_ins
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:

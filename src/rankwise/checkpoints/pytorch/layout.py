@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rankwise.checkpoints.pytorch.archive import TorchArchive
+from rankwise.checkpoints.pytorch.stand_ins import QuantisedTensor
 from rankwise.checkpoints.source import StoredTensor
-from rankwise.checkpoints.torch_archive import TorchArchive
-from rankwise.checkpoints.torch_stand_ins import QuantisedTensor
 from rankwise.errors import CheckpointError
 
 Load = Callable[[], Tensor]

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from rankwise._text import quote
 from rankwise.checkpoints.nested import number_duplicates
-from rankwise.checkpoints.onnx_constants import DTYPES, Constant, Load
-from rankwise.checkpoints.onnx_graph import trace_uses
-from rankwise.checkpoints.onnx_model import Stored, decode, parse_model
-from rankwise.checkpoints.onnx_rows import build_rows
+from rankwise.checkpoints.onnx.constants import DTYPES, Constant, Load
+from rankwise.checkpoints.onnx.graph import trace_uses
+from rankwise.checkpoints.onnx.model import Stored, decode, parse_model
+from rankwise.checkpoints.onnx.rows import build_rows
 from rankwise.checkpoints.safety import (
     build_unreadable,
     convert_errors,

@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 import torch
 
-from rankwise.checkpoints.onnx_constants import (
+from rankwise.checkpoints.onnx.constants import (
     Attributes,
     Constant,
     Load,
     hide,
     view,
 )
-from rankwise.checkpoints.onnx_folds import fold
-from rankwise.checkpoints.onnx_model import Graph, Model, Node
-from rankwise.checkpoints.onnx_operators import (
+from rankwise.checkpoints.onnx.folds import fold
+from rankwise.checkpoints.onnx.model import Graph, Model, Node
+from rankwise.checkpoints.onnx.operators import (
     Operand,
     Role,
     describe_other_use,
     find_operands,
 )
-from rankwise.checkpoints.onnx_quantised import (
+from rankwise.checkpoints.onnx.quantised import (
     dequantize,
     dequantize_operand,
     is_quantised,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rankwise.checkpoints.onnx_constants import Attributes, Constant, permute, view
+from rankwise.checkpoints.onnx.constants import Attributes, Constant, permute, view
 
 _RECURRENT = {
     "LSTM": "an LSTM",

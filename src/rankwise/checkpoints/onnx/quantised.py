@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rankwise.checkpoints.onnx_constants import (
+from rankwise.checkpoints.onnx.constants import (
     Attributes,
     Constant,
     combine,

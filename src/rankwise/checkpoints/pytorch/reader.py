@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rankwise._text import format_count
 from rankwise.checkpoints.nested import Selection, select_weights
+from rankwise.checkpoints.pytorch.archive import TorchArchive, load_pickle, read_archive
+from rankwise.checkpoints.pytorch.layout import Layout, build_dequantiser, describe_layout, locate
+from rankwise.checkpoints.pytorch.stand_ins import NestedTensor, QuantisedTensor
 from rankwise.checkpoints.safety import build_unreadable, convert_errors, format_path
 from rankwise.checkpoints.source import FileSource, open_source
-from rankwise.checkpoints.torch_archive import TorchArchive, load_pickle, read_archive
-from rankwise.checkpoints.torch_layout import Layout, build_dequantiser, describe_layout, locate
-from rankwise.checkpoints.torch_stand_ins import NestedTensor, QuantisedTensor
 from rankwise.errors import CheckpointError
 from rankwise.weights.tensor import Status, Weight, Weights
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rankwise.checkpoints.onnx_constants import (
+from rankwise.checkpoints.onnx.constants import (
     DTYPES,
     Attributes,
     Constant,
@@ -18,7 +18,7 @@ from rankwise.checkpoints.onnx_constants import (
     permute,
     view,
 )
-from rankwise.checkpoints.onnx_quantised import dequantize, name_codes, round_to_codes
+from rankwise.checkpoints.onnx.quantised import dequantize, name_codes, round_to_codes
 
 Read = Callable[[Constant | None], list[int] | None]  # the values of a short list of integers
 # Takes the first input, all inputs, the attributes and a function that reads small integers.

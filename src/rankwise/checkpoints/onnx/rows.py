@@ -10,9 +10,9 @@ from functools import partial
 
 from torch import Tensor
 
-from rankwise.checkpoints.onnx_constants import Constant, Load
-from rankwise.checkpoints.onnx_graph import Use, Uses
-from rankwise.checkpoints.onnx_operators import Role
+from rankwise.checkpoints.onnx.constants import Constant, Load
+from rankwise.checkpoints.onnx.graph import Use, Uses
+from rankwise.checkpoints.onnx.operators import Role
 from rankwise.weights.kinds import infer_kind
 from rankwise.weights.tensor import Status, Weight
 

@@ -1,0 +1,1 @@
+"""ONNX models → named tensors: what is stored, and what the graph uses it for."""

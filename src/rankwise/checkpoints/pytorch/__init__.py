@@ -1,0 +1,1 @@
+"""PyTorch checkpoints → named tensors: the archive, its pickle, and where the data lies."""
