@@ -77,6 +77,25 @@ _ATTACKS: tuple[tuple[Global, tuple[object, ...]], ...] = (
     (Global("os\nsystem", "x"), ()),
     (Global("", ""), ()),
 )
+# Functions that weights need, with arguments that strain them.
+_STRAINS: tuple[tuple[Global, tuple[object, ...]], ...] = (
+    (Global("builtins", "bytearray"), (2**31,)),
+    (Global("builtins", "bytearray"), (2**40,)),
+    (Global("torch", "FloatTensor"), (2**29,)),
+    (Global("torch", "FloatTensor"), (2**20, 2**20)),
+    (Global("torch", "Tensor"), (-1,)),
+    (Global("torch", "Size"), ((2**62, 2**62),)),
+    (Global("torch", "device"), ("cuda:99",)),
+    (Global("torch.storage", "UntypedStorage"), (2**40,)),
+    (Global("_codecs", "encode"), ("a", "zlib")),
+    (Global("_codecs", "encode"), ("a" * 200, "unicode_escape")),
+    (Global("collections", "Counter"), ("text",)),
+    (Global("collections", "OrderedDict"), (((1, 2), (1, 3)),)),
+    (Global("builtins", "set"), ((1, (2, 3)),)),
+    (Global("builtins", "complex"), ("1+j",)),
+    (Global("torch._utils", "_rebuild_meta_tensor_no_storage"), ((), (2**40,), (1,), False)),
+    (Global("torch.serialization", "_get_layout"), ("torch.strided",)),
+)
 _CYCLE = b"}q\1X\1\0\0\0ah\1s"  # a dictionary that contains itself
 # Lists of which each contains the one before twice: 2**25 items in a few bytes.
 _LAUGHS = b"]" + b"".join(b"q%c0](h%ch%ce" % (i, i, i) for i in range(25))
@@ -84,7 +103,7 @@ _LAUGHS = b"]" + b"".join(b"q%c0](h%ch%ce" % (i, i, i) for i in range(25))
 
 def draw_hostile_call(rng: Random) -> object:
     """Draw a node that calls something it shouldn't, in one of the ways that pickles can."""
-    function, args = rng.choice(_ATTACKS)
+    function, args = rng.choice(_ATTACKS if rng.random() < 0.6 else _STRAINS)
     inner = b"".join(_encode(arg) for arg in args)
     stack_global = _encode(function.module) + _encode(function.name) + b"\x93"
     name = _name(function)

@@ -160,9 +160,9 @@ def encode_json(tree: object, rng: Random | None = None) -> bytes:
     text = json.dumps(tree)
     text = text.replace(json.dumps(_DUPLICATE)[1:-1] + '"', '"')
     if rng is not None:
-        if rng.random() < 0.1:
+        if rng.random() < 0.05 and text.startswith('{"'):
             deep = rng.choice((50, 900, 20_000))
-            text = text.replace("null", "[" * deep + "]" * deep, 1) if "null" in text else text
+            text = f'{{"deep": {"[" * deep}{"]" * deep}, {text[1:]}'
         if rng.random() < 0.05:
             text = text.replace("1", "1" * rng.choice((30, 5000)), 1)
         if rng.random() < 0.05:

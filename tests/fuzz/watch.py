@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
 
+import torch
+
 import rankwise
 from tests.fuzz.values import CANARY, OUTSIDE
 
@@ -147,12 +149,13 @@ class Watch:
         files = _list_names(self.folder)
         before = _list_names(self.inputs)
         threads = threading.active_count()
-        old_hook = sys.unraisablehook
+        old_hook, warn_always = sys.unraisablehook, torch.is_warn_always_enabled()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             sys.unraisablehook = lambda unraisable: record.problems.append(
                 f"an exception nobody could catch: {unraisable.exc_value!r}"
             )
+            torch.set_warn_always(True)  # not once per process, so that a seed always does the same
             memory, cpu = _reset_peak(), time.process_time()
             self._record = record
             try:
@@ -163,6 +166,7 @@ class Watch:
                 self._record = None
                 record.memory = _get_peak() - memory
                 sys.unraisablehook = old_hook
+                torch.set_warn_always(warn_always)
         record.problems += [f"warns: {item.category.__name__}: {item.message}" for item in caught]
         self._check_limits(record)
         created = (_list_names(self.folder) - files) | (_list_names(self.inputs) - before)
