@@ -25,6 +25,8 @@ _MAX_PAIRED = 8192
 _ABSURD = 1e6  # times the second largest number; 307 in a healthy bias of 8 numbers
 _HUGE = 1e4  # an absolute value that biases, norm scales and running statistics do not reach alone
 _FEW = 8  # numbers; constants of a graph may hold fewer, of any size
+# Inputs that are projected. Filters that are alike in all of them are alike in these.
+_MAX_PROJECTED = 1 << 18
 _PROJECTED = 48  # dimensions that filters are projected to before pairs are compared
 
 
@@ -118,7 +120,7 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
     sums: list[Tensor] = []
     peaks: list[Tensor] = []
     projected: list[Tensor] = []
-    projection = _draw_projection(inputs, matrix)
+    projection = _draw_projection(min(inputs, _MAX_PROJECTED), matrix) if is_matrix else None
     for block in split_filters(matrix):
         least, most = block.amin(1), block.amax(1)
         low, high = min(low, float(least.min())), max(high, float(most.max()))
@@ -130,8 +132,8 @@ def _gather(tensor: Tensor, axis: int) -> TensorFacts:
         squares += square.sum(0, dtype=squares.dtype)
         fourth += float(torch.dot(square.flatten(), square.flatten()))
         sums.append(scaled.sum(1, dtype=squares.dtype))
-        if is_matrix:
-            projected.append(scaled @ projection)
+        if projection is not None:
+            projected.append(scaled[:, : len(projection)] @ projection)
     norm = torch.cat(norms)
     top = torch.cat(peaks)
     largest, runner_up = _find_two_largest(matrix, top)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankwise.weights.tensor import Weight
+from rankwise.weights.tensor import Status, Weight
 
 Parts = tuple[Weight, ...]
 Config = Mapping[str, object]
@@ -43,6 +43,11 @@ def join_parts(name: str, parts: Parts, join: Callable[..., Tensor], **changes: 
         "identity": tuple(part.identity for part in parts) if first.identity else None,
         "parameters": sum(math.prod(part.shape) for part in parts),
         "collective": any(part.collective for part in parts),
-        "obstacle": next((part.obstacle for part in parts if part.obstacle), None),
+        "obstacle": next((part.obstacle for part in parts if part.obstacle), _find_complex(parts)),
     }
     return dataclasses.replace(first, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def _find_complex(parts: Parts) -> tuple[Status, str] | None:
+    is_complex = any(part.dtype.is_complex for part in parts)
+    return (Status.COMPLEX, "complex numbers are not probed") if is_complex else None
