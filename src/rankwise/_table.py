@@ -16,7 +16,7 @@ Style = Literal[
 _COMFORTABLE = 24  # columns are dropped before the first one gets less room than this
 _ESSENTIAL = 4  # columns of this priority or more stay, even if shortened names become equal
 _NARROWEST = 20
-_WIDEST_PADDING = 150  # of names where nothing limits the width: one longer one moves its row only
+_WIDEST_PADDING = 150  # where nothing limits the width, names longer than this pad no other row
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -110,7 +110,9 @@ def align_cells(table: Table, width: int | None) -> list[tuple[Cell, ...]]:
     widths = [table.width(place) for place in range(len(table.columns))]
     if width is None:
         kept, room, gap = list(range(len(widths))), min(widths[0], LONGEST_NAME), 2
-        first = min(room, _WIDEST_PADDING)
+        all_widths = (display_width(row[0].text) for row in table.rows)
+        usual = max((wide for wide in all_widths if wide <= _WIDEST_PADDING), default=0)
+        first = max(usual, display_width(table.columns[0].title))
     else:
         kept, room, gap = _fit(table, widths, max(width, _NARROWEST))
         first = room

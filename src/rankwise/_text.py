@@ -74,7 +74,7 @@ def format_name(name: str) -> str:
 
     Example:
         >>> print(format_name("conv\x1b.weight"), len(format_name("n" * 100_000)))
-        conv\x1b.weight 300
+        conv\x1b.weight 299
     """
     if len(name) > LONGEST_NAME:  # escapes are longer than what they stand for, never shorter
         half = (LONGEST_NAME - 1) // 2
@@ -134,7 +134,12 @@ def display_width(text: str) -> int:
         >>> display_width("conv"), display_width("層")
         (4, 2)
     """
-    return len(text) if text.isascii() else sum(map(_character_width, text))
+    return len(text) if text.isascii() else _measure_width(text)
+
+
+@lru_cache(maxsize=4096)  # shapes such as "768×768" come again and again in a table
+def _measure_width(text: str) -> int:
+    return sum(map(_character_width, text))
 
 
 def _head(text: str, width: int) -> str:

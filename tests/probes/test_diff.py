@@ -269,3 +269,28 @@ def test_no_index_is_used_twice():
 def test_nothing_with_nothing():
     assert align_names([], []).pairs == ()
     assert align_names([], NET).pairs == ()
+
+
+def test_experts_that_changed_are_one_row():
+    names = [f"layers.0.experts.{i}.w1.weight" for i in range(8)]
+    before = [probed("a"), *(probed(name, s=0.1) for name in names)]
+    after = [probed("a", s=0.3), *(probed(name, s=0.1 + i / 100) for i, name in enumerate(names))]
+    rows = compare_layers(before, after).table(width=None).partition("\n\n")[0].splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["a", "layers.0.experts.*.w1.weight"]
+    assert rows[1].split()[1] == "×7"  # the first is the same
+    assert "+0.0400" in rows[1]
+
+
+def test_a_single_expert_that_changed_keeps_its_name():
+    names = [f"layers.0.experts.{i}.w1.weight" for i in range(8)]
+    before = [probed(name) for name in names]
+    after = [*before[:3], probed(names[3], s=0.3), *before[4:]]
+    assert names[3] in compare_layers(before, after).table(width=None).splitlines()[1]
+
+
+def test_a_diff_of_very_many_layers_is_cut_in_a_terminal_only():
+    before = [probed(f"w{i}") for i in range(1500)]
+    diff = compare_layers(before, [replace(layer, stable_rank=0.5) for layer in before])
+    assert "… 500 more layers (top shows more)" in diff.table()
+    assert len(align_changes(diff, width=None)) == 1501
+    assert diff._repr_html_().count("<tr") < 1100

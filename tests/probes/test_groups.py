@@ -121,6 +121,19 @@ def test_noise_alone_makes_an_outlier():
     ]
 
 
+@pytest.mark.parametrize("norm", [0.0, 9.0])
+def test_a_norm_far_from_the_others_makes_an_outlier(norm):
+    layers = fused([4] * 8)
+    layers[2] = replace(layers[2], frobenius_norm=norm)
+    (group,) = group_layers(layers)
+    assert [(o.layer.name, o.metric) for o in group.outliers] == [(f"{FUSED}[2]", "frobenius_norm")]
+
+
+def test_a_group_of_zeros_has_no_outliers():
+    layers = [replace(layer, frobenius_norm=0.0, rank=0.0) for layer in fused([0] * 8)]
+    assert group_layers(layers)[0].outliers == ()
+
+
 @given(st.lists(st.integers(4, 6), min_size=2, max_size=60))
 def test_ranks_that_differ_by_one_or_two_are_no_outliers(ranks):
     layers = [replace(layer, stable_rank=0.1) for layer in fused(ranks)]

@@ -194,7 +194,7 @@ def test_experts_are_one_row_with_their_minima_and_maxima():
 
 
 def test_experts_that_are_all_the_same_are_one_line():
-    layers = [probed(f"experts.{i}.w1.weight") for i in range(5)]
+    layers = [replace(probed(f"experts.{i}.w1.weight"), frobenius_norm=5.0 + i) for i in range(5)]
     assert len(format_layers(layers).splitlines()) == 2
 
 

@@ -16,6 +16,8 @@ from rankwise.reports.checkpoint import (
 )
 from rankwise.reports.html import render_page
 from rankwise.reports.page import ChartPanel, FoundLayer, Table, Text
+from rankwise.weights.tensor import Status
+from tests.probes.rows import probed, skipped
 
 HOSTILE = "</script><script>hacked=1</script>\"'\n\u202e"
 
@@ -282,3 +284,97 @@ def test_choosing_a_layer_shows_its_spectrum(weights, visit):
     opened.tab.wait_for_timeout(300)
     assert spectrum.screenshot() != before
     assert opened.tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def experts(blocks, count, *, odd=()):
+    """Rows of a network with experts that only their names show."""
+    rows = [probed("embed.weight", rank=9.0)]
+    for block in range(blocks):
+        rows += [probed(f"layers.{block}.attn.{role}.weight", rank=5.0) for role in "qkvo"]
+        for role in ("w1", "w2", "w3"):
+            for i in range(count):
+                name = f"layers.{block}.mlp.experts.{i}.{role}.weight"
+                rows.append(probed(name, rank=15.0 if name in odd else 4.0 + i % 2))
+    return rankwise.Probe("experts", tuple(rows))
+
+
+def test_a_page_of_thousands_of_experts_is_small_and_shows_groups_and_outliers():
+    odd = "layers.1.mlp.experts.3.w2.weight"
+    page = make_checkpoint_page(experts(61, 256, odd=[odd]), source="model")
+    assert len(render_page(page)) < 5_000_000
+    table = items(page, Table)[0]
+    names = [row[1].text for row in table.rows]
+    assert len(names) == 1 + 61 * (4 + 3) + 1
+    place = names.index("layers.1.mlp.experts.*.w2.weight ×256")
+    assert names[place + 1] == odd
+    assert table.rows[place][3].text == "4.5/16 (4 … 15)"
+    text = items(page, Text)[0]
+    assert "Marks: ≠ with experts unlike the others." in text.paragraphs[0]
+    words = " ".join(text for item in items(page, Text) for text in item.paragraphs)
+    assert f"Experts unlike their siblings: {odd} (rank 15, median 4.5)." in words
+
+
+def test_a_map_shows_groups_by_their_medians_and_marks_outliers():
+    odd = "layers.1.mlp.experts.3.w2.weight"
+    page = make_checkpoint_page(experts(3, 8, odd=[odd]), source="model")
+    rows = {row["layer"]: row for row in items(page, ChartPanel)[0].chart.data.values}
+    assert odd not in rows
+    marked = [name for name, row in rows.items() if row["has_outliers"]]
+    assert marked == ["layers.1.mlp.experts.*.w2.weight ×8"]
+    row = rows[marked[0]]
+    assert (row["block"], row["role"]) == ("1", "mlp.experts.*.w2 ×8")
+    assert row["depth"] == page.layers.index(marked[0]) + 1
+
+
+def test_bars_show_outliers_beside_their_group():
+    names = [f"experts.{i}.w1.weight" for i in range(8)]
+    rows = [probed(name, rank=15.0 if i == 3 else 4.0) for i, name in enumerate(names)]
+    page = make_checkpoint_page(rankwise.Probe("experts", tuple(rows)), source="model")
+    charted = [row["layer"] for row in items(page, ChartPanel)[0].chart.data.values]
+    assert charted == ["experts.*.w1.weight ×8", "experts.3.w1.weight"] == list(page.layers)
+
+
+def test_the_spectrum_of_a_group_is_that_of_its_typical_expert(weights):
+    experts = {f"experts.{i}.w1.weight": strong() for i in range(5)}
+    found, page = page_of(experts)
+    spectra = [item for item in items(page, ChartPanel) if get_dataset(item.chart) == "spectra"]
+    shown = {row["layer"]: row for row in reversed(spectra[0].chart.data.values)}
+    typical = sorted(found.layers, key=lambda layer: layer.stable_rank)[2]
+    first = typical.modes[0].spectrum.values[0]
+    assert shown["experts.*.w1.weight ×5"]["value"] == pytest.approx(first, rel=1e-4)
+    assert "random" in shown["experts.*.w1.weight ×5"]
+
+
+def test_a_finding_of_an_expert_marks_its_group():
+    weights = {f"layers.0.experts.{i}.w1.weight": strong() for i in range(8)}
+    weights["layers.0.experts.5.w1.weight"] = torch.zeros(30, 54)
+    found = rankwise.check(weights)
+    page = make_checkpoint_page(found.probe, source="model.pt", findings=found)
+    rows = {row["layer"]: row for row in items(page, ChartPanel)[0].chart.data.values}
+    assert rows["layers.0.experts.*.w1.weight ×8"]["finding"] == "error"
+
+
+def test_of_very_many_layers_the_first_and_those_with_findings_are_shown():
+    rows = [probed(f"w{i}") for i in range(100_000)]
+    whole = rankwise.Probe("many", tuple(rows))
+    finding = rankwise.check({"w": torch.zeros(8, 8)}).findings[0]
+    broken = [replace(finding, layer=f"w{i}") for i in range(90_000, 90_300)]
+    findings = rankwise.Findings("many", tuple(broken), whole)
+    page = make_checkpoint_page(whole, source="many", findings=findings)
+    assert len(page.layers) == 2000
+    assert page.layers[1699:1701] == ("w1699", "w90000")
+    said = " ".join(text for item in items(page, Text) for text in item.paragraphs)
+    assert "98000 more layers would make the page too large" in said
+    (card,) = page.findings.problems
+    assert (len(card.layers), card.hidden) == (200, 100)
+    assert "and 296 more" in render_page(page)
+    assert len(render_page(page)) < 5_000_000
+
+
+def test_what_could_not_be_read_is_in_the_summary_of_a_saved_probe():
+    rows = (probed("a"), skipped("b", Status.UNREADABLE), skipped("c", Status.QUANTISED))
+    page = make_checkpoint_page(rankwise.Probe("some", rows), source="p.json")
+    assert page.summary[:2] == (
+        "Warning: 1 layer could not be read: b.",
+        "Warning: 1 quantised weight was not measured: c.",
+    )

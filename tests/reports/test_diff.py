@@ -115,3 +115,12 @@ def test_a_browser_draws_it(pair, visit):
     opened = visit(render_page(page))
     assert opened.tab.locator("canvas").count() == 5
     assert "<new>\\u202e.pt" in opened.text("h1")
+
+
+def test_experts_are_one_row_of_table_and_charts():
+    before = {f"layers.0.experts.{i}.w1.weight": strong(2) for i in range(6)}
+    _, _, page = page_of(before, {name: strong(5) for name in before})
+    (table, *_) = items(page, Table)
+    assert [row[1].text for row in table.rows] == ["layers.0.experts.*.w1.weight ×6"]
+    charted = [row["layer"] for row in items(page, ChartPanel)[0].chart.data.values]
+    assert charted == list(page.layers) == ["layers.0.experts.*.w1.weight ×6"]

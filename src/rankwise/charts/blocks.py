@@ -19,6 +19,8 @@ from rankwise.charts.style import INK, IS_SELECTED
 FEWEST_ROLES = 4  # fewer are drawn as bars, which are easier to read
 FEWEST_BLOCKS = 3
 SIGN: dict[str, Any] = {"fontSize": 11, "aria": False}
+# What most names share, also before the number of a group's members, as in "….weight ×128".
+_ENDING = re.compile(r"\.weight(?=$| ×[0-9]+$)")
 MOSTLY = 0.6  # of the layers that have to be in blocks, and of the grid that has to be filled
 
 
@@ -56,7 +58,8 @@ def arrange_blocks(names: Sequence[str]) -> list[BlockCell] | None:
     if not _is_grid(inside, len(names)):
         return None
     blocks = _sort_blocks(inside)
-    roles = list(dict.fromkeys(place.role for place in inside))
+    roles = dict.fromkeys(place.role for place in inside)
+    columns = {role: column for column, role in enumerate(roles)}
     first = next(i for i, place in enumerate(places) if place is not None)
     above = [i for i, place in enumerate(places) if place is None and i < first]
     below = [i for i, place in enumerate(places) if place is None and i > first]
@@ -65,13 +68,13 @@ def arrange_blocks(names: Sequence[str]) -> list[BlockCell] | None:
     numbers = {block: len(above) + row for row, block in enumerate(blocks)}
     labels = _label_blocks(blocks)
     return [
-        BlockCell(block=f"#{i + 1}", row=rows[i], role=roles[0], column=0, outside=True)
+        BlockCell(block=f"#{i + 1}", row=rows[i], role=next(iter(columns)), column=0, outside=True)
         if place is None
         else BlockCell(
             block=labels[place.stack, place.number],
             row=numbers[place.stack, place.number],
             role=place.role,
-            column=roles.index(place.role),
+            column=columns[place.role],
             outside=False,
         )
         for i, place in enumerate(places)
@@ -141,7 +144,7 @@ def choose_step(count: int) -> int:
 
 def _split(name: str, which: int) -> _Place | None:
     """A name's stack, number and role, by its first or second number; None without a role."""
-    parts = name.removesuffix(".weight").split(".")
+    parts = _ENDING.sub("", name).split(".")
     numbers = [i for i, part in enumerate(parts) if re.fullmatch(r"[0-9]{1,6}", part)]
     if not numbers:
         return None

@@ -44,6 +44,7 @@ STATES: Mapping[str, tuple[str, str]] = {
     NOT_COMPARED: (CATEGORIES[6], ""),
 }
 SEVERITIES = {"error": "✖", "warning": "▲"}  # how a layer with a finding is marked
+OUTLIERS = ("≠", "with experts unlike the others")  # how a group is marked, and what that means
 
 LABEL = 40  # characters of a name beside a bar; tooltips have the whole
 TALLEST = 12_000  # pixels
@@ -66,7 +67,7 @@ class RandomMetrics(TypedDict, total=False):
 
 
 class LayerRow(RandomMetrics):
-    """A probed layer."""
+    """A probed layer, or a group of experts by its medians."""
 
     layer: str
     depth: int  # its number, from 1; tables have it too
@@ -75,6 +76,8 @@ class LayerRow(RandomMetrics):
     ranks: str
     state: str  # one of `STATES`
     finding: str  # the severity of the worst finding, one of `SEVERITIES`; "" where there is none
+    is_member: bool  # whether a group in the rows contains it; maps leave such a layer out
+    has_outliers: bool  # whether it is a group with members unlike the others
     rank_one: bool  # whether an unfolding has rank 1, which puts q at its maximum
     prominence: float | None
     quality: float | None
@@ -95,12 +98,11 @@ def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
         'quality q of 0 layers.'
     """
     title, listed = get_metric_title(metric, LAYER_METRICS), list(rows)
-    fields, cells = label_rows(listed), arrange_blocks([row["layer"] for row in listed])
-    base = start_chart("layers")
-    if cells is None:
+    base, fields = start_chart("layers"), _place_rows(listed)
+    if fields is None:
+        fields = label_rows(listed)
         chart = _draw_bars(base.properties(height=compute_height(len(listed))), fields, metric)
     else:
-        fields = [{**row, **cell} for row, cell in zip(fields, cells, strict=True)]
         chart = _draw_map(base, fields, metric)
     return finish_chart(chart, fields, f"{title} of {format_count(len(listed), 'layer')}.")
 
@@ -110,18 +112,18 @@ def draw_all_metrics(rows: Iterable[LayerRow]) -> Chart:
     listed = list(rows)
     if not listed:
         raise ArgumentError("No layer was probed, so there is nothing to draw.")
-    fields, cells = label_rows(listed), arrange_blocks([row["layer"] for row in listed])
+    fields = _place_rows(listed)
     titles = ", ".join(METRICS[metric][0] for metric in LAYER_METRICS)
     description = f"{titles} of {format_count(len(listed), 'layer')}."
     data = start_chart("layers").data
-    if cells is None:
+    if fields is None:
+        fields = label_rows(listed)
         base = alt.Chart(width=WIDTH // 4, height=compute_height(len(listed)))
         bars = [
             _draw_bars(base, fields, metric, names=place == 0)
             for place, metric in enumerate(LAYER_METRICS)
         ]
         return finish_chart(alt.hconcat(*bars, data=data, spacing=12), fields, description)
-    fields = [{**row, **cell} for row, cell in zip(fields, cells, strict=True)]
     maps = [_draw_map(alt.Chart(width=WIDTH), fields, metric) for metric in LAYER_METRICS]
     stacked = alt.vconcat(*maps, data=data).resolve_scale(color="independent")
     return finish_chart(stacked, fields, description)
@@ -136,11 +138,24 @@ def describe_marks(rows: Sequence[LayerRow]) -> str:
     """
     marks = {sign: severity for severity, sign in SEVERITIES.items()}
     shown = {SEVERITIES[row["finding"]] for row in rows if row["finding"]}
-    if arrange_blocks([row["layer"] for row in rows]) is not None:
+    marks |= dict([OUTLIERS])
+    shown |= {OUTLIERS[0] for row in rows if row["has_outliers"]}
+    if _place_rows(rows) is not None:
         marks |= {sign: state for state, (_, sign) in STATES.items() if sign}
         shown |= {STATES[row["state"]][1] for row in rows}
     texts = [f"{sign} {text}" for sign, text in marks.items() if sign in shown]
     return f"Marks: {', '.join(texts)}." if texts else ""
+
+
+def _place_rows(rows: Sequence[LayerRow]) -> list[dict[str, Any]] | None:
+    """Return labelled rows with their places in a grid of blocks; None where there is none."""
+    inner = [row for row in label_rows(rows) if not row["is_member"]]
+    cells = arrange_blocks([row["layer"] for row in inner])
+    if cells is None:
+        return None
+    placed = ({**row, **cell} for row, cell in zip(inner, cells, strict=True))
+    # Layers in no block have their own number, which counts members of groups too.
+    return [{**row, "block": f"#{row['depth']}"} if row["outside"] else row for row in placed]
 
 
 def make_labels(names: Sequence[str]) -> list[str]:
@@ -215,7 +230,7 @@ def _draw_bars(
         tooltip=list_tooltips(metric, random=bool(random)),
     )
     marks = [bar, *([_random_ticks(base, x, y, metric)] if random else [])]
-    signs = _sign(base, _match(SEVERITIES, "finding")).mark_text(
+    signs = _sign(base, _find_urgent_sign()).mark_text(
         align="left", dx=4, color=INK, clip=False, aria=False
     )
     selected = base.transform_filter(IS_SELECTED).mark_rule(color=INK, opacity=0.5).encode(y)
@@ -244,8 +259,8 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
     )
     is_light = f"datum.{metric} > {0.6 * top if kind == 'linear' else 0.36 * top}"
     signs = {state: sign for state, (_, sign) in STATES.items()}
-    # A finding is more urgent than a state, so its sign is the one that is shown.
-    sign = f"{_match(SEVERITIES, 'finding')} || {_match(signs, 'state')}"
+    # A finding or an outlier is more urgent than a state, so its sign is the one that is shown.
+    sign = f"{_find_urgent_sign()} || {_match(signs, 'state')}"
     tooltip = list_tooltips(metric, random=any(f"random_{metric}" in row for row in rows))
     return draw_cells(base, rows, metric, colour, tooltip=tooltip, sign=sign, is_light=is_light)
 
@@ -263,6 +278,11 @@ def _match(signs: Mapping[str, str], field: str) -> str:
     return (
         "(" + " || ".join(f"(datum.{field} === {k!r} ? {v!r} : '')" for k, v in signs.items()) + ")"
     )
+
+
+def _find_urgent_sign() -> str:
+    """An expression for the sign of a finding, or else of a group with outliers."""
+    return f"({_match(SEVERITIES, 'finding')} || (datum.has_outliers ? {OUTLIERS[0]!r} : ''))"
 
 
 def _sign(base: alt.Chart, expression: str) -> alt.Chart:

@@ -11,12 +11,11 @@ import typer
 
 import rankwise
 from rankwise.cli.check import CHECK_EXAMPLES, check
-from rankwise.cli.output import CommandGroup, run_command
+from rankwise.cli.output import CommandGroup, ProbeCommand, run_command
 from rankwise.cli.probe import (
     DIFF_EXAMPLES,
     EXPLAIN_EXAMPLES,
     PROBE_EXAMPLES,
-    ProbeCommand,
     diff,
     explain,
     probe,

@@ -11,12 +11,12 @@ import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
 
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._table import join_cells
@@ -36,6 +36,7 @@ INTERRUPTED = 130
 ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 STDOUT = "-"
+Split = Literal["stacks", "heads"]  # the values of --split
 _LONGEST_MESSAGE = 4000  # characters
 STYLES = {
     "title": "bold",
@@ -151,6 +152,31 @@ class CommandGroup(TyperGroup):
         if not is_standalone:
             return run()
         sys.exit(run_command(run))
+
+
+class ProbeCommand(TyperCommand):
+    """A command whose `--split` has a value that can be left out, before the name of a file too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Give `--split` its default where the next argument is none of its values."""
+        return super().parse_args(ctx, _complete_split(args))
+
+
+def _complete_split(args: list[str]) -> list[str]:
+    """Return the arguments with "--split" written out.
+
+    Example:
+        >>> _complete_split(["--split", "model.pt"]), _complete_split(["--split", "heads"])
+        (['--split=stacks', 'model.pt'], ['--split', 'heads'])
+    """
+    end = args.index("--") if "--" in args else len(args)
+    following = [*args[1:], ""]
+    return [
+        "--split=stacks"
+        if arg == "--split" and place < end and following[place] not in get_args(Split)
+        else arg
+        for place, arg in enumerate(args)
+    ]
 
 
 def run_command(command: Callable[[], Any]) -> int:

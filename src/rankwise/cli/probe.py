@@ -7,10 +7,9 @@ import io
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from rankwise._text import (
     escape_formula,
@@ -23,6 +22,7 @@ from rankwise._text import (
 from rankwise.cli.output import (
     FAILED,
     STDOUT,
+    Split,
     check_outputs,
     get_table_width,
     make_console,
@@ -69,7 +69,6 @@ Examples:
 """
 
 Modes = Literal["both", "input", "output"]
-Split = Literal["stacks", "heads"]
 Include = Annotated[
     list[str] | None,
     typer.Option(metavar="GLOB", help="Probe only tensors with matching names; repeatable."),
@@ -131,31 +130,6 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
             spectra=options.spectra,
             progress=progress,
         )
-
-
-class ProbeCommand(TyperCommand):
-    """A command whose `--split` has a value that can be left out, before the name of a file too."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Give `--split` its default where the next argument is none of its values."""
-        return super().parse_args(ctx, _complete_split(args))
-
-
-def _complete_split(args: list[str]) -> list[str]:
-    """Return the arguments with "--split" written out.
-
-    Example:
-        >>> _complete_split(["--split", "model.pt"]), _complete_split(["--split", "heads"])
-        (['--split=stacks', 'model.pt'], ['--split', 'heads'])
-    """
-    end = args.index("--") if "--" in args else len(args)
-    following = [*args[1:], ""]
-    return [
-        "--split=stacks"
-        if arg == "--split" and place < end and following[place] not in get_args(Split)
-        else arg
-        for place, arg in enumerate(args)
-    ]
 
 
 def probe(

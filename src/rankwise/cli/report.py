@@ -36,8 +36,8 @@ Examples:
   rankwise report runs -o study.html --images charts --image-format pdf
 
 \b
-Exit code 1 if a path could not be read; also, after the page is written, if no
-layer of a checkpoint could be measured.
+Exit code 1 if a path could not be read; also, after the page is written,
+if no layer of a checkpoint could be measured.
 """
 WATCH_EXAMPLES = """\b
 Examples:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rankwise._table import Cell, Column, Table, align_cells
-from rankwise._text import format_count, quote, sanitize, wrap
+from rankwise._text import format_count, format_name, quote, wrap
+from rankwise.probes.groups import find_groups, make_group
 from rankwise.probes.text import (
+    MOST_ROWS,
     Line,
     clean_reason,
     count_hidden,
@@ -37,14 +40,18 @@ CHANGE_SORT_KEYS: Mapping[str, Callable[[LayerChange], float | str | None]] = {
 def align_changes(
     diff: ProbeDiff, *, sort: str | None = None, top: int | None = None, width: int | None = 80
 ) -> list[Line]:
-    """Return the table of the layers that changed, as lines of cells with their styles."""
-    changed = [change for change in diff.changes if _has_changed(change)]
-    rows = sort_rows(changed, CHANGE_SORT_KEYS, sort, top)
+    """Return the table of the layers that changed, as lines of cells with their styles.
+
+    Experts of one role and shape that changed are one row with their medians.
+    """
+    changed = group_changes([change for change in diff.changes if _has_changed(change)])
+    is_limited = top is None and width is not None
+    rows = sort_rows(changed, CHANGE_SORT_KEYS, sort, MOST_ROWS if is_limited else top)
     if not rows:
         return []
     table = Table.from_columns(
         [
-            (Column("layer", "left", 9), [Cell(sanitize(c.name), "name") for c in rows]),
+            (Column("layer", "left", 9), [Cell(format_name(c.name), "name") for c in rows]),
             (Column("rank", priority=5), [_format_rank_change(c) for c in rows]),
             (Column("s", priority=3), [format_metric(c.after.stable_rank) for c in rows]),
             (Column("Δs", priority=8), [make_change_cell(c.stable_rank) for c in rows]),
@@ -52,7 +59,33 @@ def align_changes(
             (Column("Δq", priority=6), [make_change_cell(c.quality) for c in rows]),
         ]
     )
-    return [*align_cells(table, width), *count_hidden(len(changed) - len(rows))]
+    hidden = count_hidden(len(changed) - len(rows), "top shows more" if is_limited else "")
+    return [*align_cells(table, width), *hidden]
+
+
+def group_changes(changes: Sequence[LayerChange]) -> list[LayerChange]:
+    """Return the changes with each group of experts as one: its medians before and after.
+
+    Example:
+        >>> import torch, rankwise
+        >>> weights = {f"experts.{i}.w1.weight": torch.randn(8, 16) for i in range(8)}
+        >>> before, after = rankwise.probe(weights), rankwise.probe(weights)
+        >>> [change.name for change in group_changes(before.diff(after).changes)]
+        ['experts.*.w1.weight ×8']
+    """
+    items = dict(enumerate(changes))
+    places = [i for i, c in items.items() if c.is_comparable and not c.is_reshaped]
+    for name, chosen in find_groups([changes[place].after for place in places]):
+        first, *others = (places[i] for i in chosen)
+        members = [items[first], *(items.pop(place) for place in others)]
+        counted = f"{name} ×{len(members)}"
+        items[first] = replace(
+            members[0],
+            name=counted,
+            before=make_group(counted, [change.before for change in members]).median,
+            after=make_group(counted, [change.after for change in members]).median,
+        )
+    return list(items.values())
 
 
 def make_change_cell(value: float | None) -> Cell:
@@ -86,7 +119,7 @@ def format_changes(diff: ProbeDiff, *, width: int | None = 80) -> str:
         sentences.append(f"Names were matched across a prefix: the second's {verb} {prefix}.")
     sentences.append(_count_moves(diff.changes))
     sentences += _cut_sentences(
-        f"{sanitize(c.name)}: {format_shape(c.before.shape)} → {format_shape(c.after.shape)} "
+        f"{format_name(c.name)}: {format_shape(c.before.shape)} → {format_shape(c.after.shape)} "
         "(another shape)."
         for c in diff.changes
         if c.is_reshaped
@@ -102,7 +135,7 @@ def _list_status_changes(changes: Sequence[LayerChange]) -> list[str]:
     changed = [c for c in changes if c.before.status is not c.after.status]
     changed.sort(key=lambda c: c.after.status is not Status.NOT_FINITE)
     return _cut_sentences(
-        f"{'Warning: ' * (c.after.status is Status.NOT_FINITE)}{sanitize(c.name)} was "
+        f"{'Warning: ' * (c.after.status is Status.NOT_FINITE)}{format_name(c.name)} was "
         f"{c.before.status} and is {c.after.status}{_explain_status(c.after)}."
         for c in changed
     )

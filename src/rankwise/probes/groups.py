@@ -35,6 +35,7 @@ _LEAST: dict[str, tuple[float, float]] = {
     "rank": (3.0, 0.2),
     "stable_rank": (0.002, 0.2),
     "noise_fraction": (0.02, 0.0),
+    "frobenius_norm": (0.0, 0.5),
 }
 
 
@@ -44,7 +45,8 @@ class Outlier:
 
     Attributes:
         layer: Its row.
-        metric: The metric in which it differs most: "rank", "stable_rank" or "noise_fraction".
+        metric: The metric in which it differs most: "rank", "stable_rank", "noise_fraction" or
+            "frobenius_norm".
         usual: The median of that metric over the group.
         distance: From the median, in limits: more than 1.
     """
@@ -64,12 +66,13 @@ class ExpertGroup:
         members: Their rows.
         low: A row with the minimum of each metric.
         median: A row with the median of each metric, the most frequent verdict, the parameters of
-            all members together, and the unfoldings of the member whose s is in the middle.
+            all members together, and the unfoldings of the typical member.
         high: A row with the maximum of each metric.
+        typical: The member whose s is in the middle, whose spectrum stands for the others'.
         outliers: Members more than 5 robust standard deviations (1.4826 median absolute
-            deviations) from the median in rank, s or noise share, the farthest first. A difference
-            in rank below 3, in s below 0.002, in either below a fifth of the median, or in the
-            noise share below 0.02 does not count.
+            deviations) from the median in rank, s, noise share or norm, the farthest first. A
+            difference in rank up to 3, in s up to 0.002, in either up to a fifth of the median, in
+            the noise share up to 0.02, or in the norm up to half of the median does not count.
     """
 
     name: str
@@ -77,6 +80,7 @@ class ExpertGroup:
     low: LayerMetrics
     median: LayerMetrics
     high: LayerMetrics
+    typical: LayerMetrics
     outliers: tuple[Outlier, ...]
 
 
@@ -121,9 +125,10 @@ def find_groups(layers: Sequence[LayerMetrics]) -> list[tuple[str, list[int]]]:
 def make_group(name: str, members: Sequence[LayerMetrics]) -> ExpertGroup:
     """Return the group of these members: the spread of each metric, and the outliers."""
     ordered = sorted(members, key=lambda layer: layer.stable_rank or 0.0)
+    typical = ordered[len(ordered) // 2]
     verdicts = Counter(layer.verdict for layer in members)
     middle = replace(
-        ordered[len(ordered) // 2],
+        typical,
         name=name,
         group=None,
         reason="",
@@ -144,6 +149,7 @@ def make_group(name: str, members: Sequence[LayerMetrics]) -> ExpertGroup:
         replace(middle, **low),
         replace(middle, **usual),
         replace(middle, **high),
+        typical,
         tuple(_find_outliers(members)),
     )
 
@@ -177,7 +183,7 @@ def _find_outliers(members: Sequence[LayerMetrics]) -> list[Outlier]:
         usual = median(values)
         spread = median(abs(value - usual) for value in values)
         limit = max(_DEVIATIONS * _ROBUST * spread, least, share * abs(usual))
-        for place, value in enumerate(values):
+        for place, value in enumerate(values if limit else ()):
             distance = abs(value - usual) / limit
             if distance > max(1.0, farthest[place].distance if place in farthest else 0.0):
                 farthest[place] = Outlier(members[place], metric, usual, distance)

@@ -87,7 +87,7 @@ def format_probe_html(
 def format_diff_html(diff: ProbeDiff) -> str:
     """Return the table of the layers that changed, and a summary below it."""
     table = ""
-    if lines := align_changes(diff, width=None):
+    if lines := align_changes(diff, top=MOST_ROWS, width=None):
         titles, *rows = ([cell.text.strip() for cell in line[::2]] for line in lines)
         cells = ("".join(f"<td>{escape(text)}</td>" for text in row) for row in rows)
         table = _format_table(titles, (f"<tr>{row}</tr>" for row in cells))

@@ -18,6 +18,7 @@ from rankwise.errors import (
 )
 from rankwise.numerics.metrics import network_quality
 from rankwise.probes.diff import ProbeDiff, compare_layers, make_frame
+from rankwise.probes.groups import group_layers
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import measure_random_layers
@@ -170,7 +171,8 @@ class Probe:
         """Plot every layer by number and name, with random weights of the same shapes.
 
         Where the names show blocks that repeat, as in transformers, the chart is a map with a row
-        for each block and a column for each kind of layer; otherwise every layer has a bar.
+        for each block and a column for each kind of layer; otherwise every layer has a bar. Experts
+        of one role and shape are drawn as one, by their medians.
 
         Args:
             metric: "prominence", "stable_rank", "rank_fraction", "noise_fraction", "condition" or
@@ -193,7 +195,7 @@ class Probe:
         from rankwise.charts.layers import draw_all_metrics, draw_layers  # noqa: PLC0415
         from rankwise.probes.chart_rows import make_rows  # noqa: PLC0415
 
-        rows = make_rows(self.layers, self.at_random().layers)
+        rows = make_rows(group_layers(self.layers), self.at_random().layers)
         return draw_all_metrics(rows) if metric is None else draw_layers(rows, metric)
 
     def plot_spectrum(self, layer: str) -> Chart:

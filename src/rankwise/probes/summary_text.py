@@ -40,6 +40,7 @@ _OUTLYING: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "rank": ("rank", lambda value: f"{value:g}"),
     "stable_rank": ("s", format_metric),
     "noise_fraction": ("noise", format_percent),
+    "frobenius_norm": ("norm", lambda value: f"{value:.3g}"),
 }
 
 

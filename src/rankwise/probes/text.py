@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
@@ -25,6 +26,7 @@ MOST_ROWS = 1000  # of a table for people to read
 _MAX_NAMES = 4  # names listed before "and 12 more"
 _LONGEST_SENTENCE = 1000  # characters
 _BAR_WIDTH = 4
+_TABLE_METRICS = attrgetter("rank", "stable_rank", "condition", "quality", "noise_fraction")
 
 LAYER_SORT_KEYS: Mapping[str, Callable[[LayerMetrics], float | str | None]] = {
     "quality": lambda layer: layer.quality,
@@ -132,7 +134,7 @@ def name_item(item: Item) -> str:
 
 def _list_table_rows(item: Item) -> list[_TableRow]:
     head = _TableRow(name_item(item), get_row(item))
-    if not isinstance(item, ExpertGroup) or item.low == item.high:
+    if not isinstance(item, ExpertGroup) or _TABLE_METRICS(item.low) == _TABLE_METRICS(item.high):
         return [head]
     return [head, _TableRow("  min", item.low, True), _TableRow("  max", item.high, True)]
 

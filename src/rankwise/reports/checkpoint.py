@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rankwise._table import Style
-from rankwise._text import format_count, format_percent, sanitize
+from rankwise._text import format_count, format_name, sanitize
 from rankwise.charts.axes import METRICS
 from rankwise.charts.layers import describe_marks, draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
-from rankwise.probes.chart_rows import make_rows, make_spectra
+from rankwise.probes.chart_rows import get_source, make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
+from rankwise.probes.groups import ExpertGroup, Item
 from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.summary_text import list_warnings
 from rankwise.probes.text import (
-    find_bar_scale,
-    format_metric,
-    format_ranks,
+    clean_reason,
     format_shape,
     format_skipped,
     list_names,
+    name_item,
 )
 from rankwise.reports.findings import find_severities, list_findings
+from rankwise.reports.layer_table import (
+    PROMINENCE,
+    count_hidden,
+    describe_order,
+    make_layer_section,
+    select_items,
+)
 from rankwise.reports.network import PAPER, describe_paper_quality, list_network_facts
 from rankwise.reports.page import (
     Cell,
@@ -32,7 +40,6 @@ from rankwise.reports.page import (
     Table,
     Text,
     capitalize,
-    format_number_cell,
     make_columns,
 )
 from rankwise.weights.tensor import Status
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from rankwise.probes.results import Probe
 
 MOST_SKIPPED = 500  # rows in the table of what was not probed
+MOST_NOTES = 50
 CHARTED = ("prominence", "stable_rank", "noise_fraction")
 PAPER_METRICS = ("condition", "quality")
 NO_FINDINGS = (
@@ -50,78 +58,61 @@ NO_FINDINGS = (
     "To find out whether something is wrong, run: rankwise check FILE"
 )
 NUMBERED = "Layers have the numbers of the table below; click one to select it in every chart."
-PROMINENCE = (
-    "How far the strongest direction of a layer stands out from its noise: at 0 it is as strong as "
-    "noise gets, at 1 it is 2.7 times as strong. It tells a layer from random weights; it does not "
-    "say how good the layer is."
-)
 SPECTRUM = (
     "The singular values of the selected layer, or of the layer of highest rank while none is "
     "selected. Blue dots exceed the noise threshold and were kept; diamonds are the same after "
     "shrinkage, from which s, κ and q are computed; grey dots are taken for noise. The dashed line "
     "is a random matrix of the same shape and norm."
 )
+EXPERT = "Of a group of experts, the values are those of the one whose s is in the middle."
 THINNED = "Long spectra are thinned; values near the threshold and the ends are always drawn."
 UNFOLDINGS = {"output": "by output channels, or the matrix itself", "input": "by input channels"}
 NO_SPECTRA = (
     "This probe holds no singular values, so there is no spectrum to show. To see it, give the "
     "weights themselves, or save the probe with: rankwise probe PATH --spectra --json probe.json"
 )
-COLUMNS = (
-    *("#", "layer", "s", "rank", "share", "noise", "prominence", "against random", "κ", "q"),
-    *("kind", "shape", "parameters"),
-)
-HINTS = {
-    "#": "The number of the layer in all charts.",
-    "rank": "n'/n: " + EXPLANATIONS["rank"].formula,
-    "share": EXPLANATIONS["rank_fraction"].meaning,
-    "s": EXPLANATIONS["stable_rank"].formula,
-    "κ": EXPLANATIONS["condition"].formula,
-    "q": EXPLANATIONS["quality"].formula + "; * where rank 1 inflates it",
-    "noise": EXPLANATIONS["noise_fraction"].meaning,
-    "prominence": PROMINENCE,
-    "against random": "Whether the weights differ from independent random numbers.",
-}
 
 
 def make_checkpoint_page(
-    probe: Probe, random: Probe, *, source: str, findings: Findings | None = None
+    probe: Probe, random: Probe | None = None, *, source: str, findings: Findings | None = None
 ) -> Page:
     """Return the page of one checkpoint.
 
     Args:
         probe: Its layers.
-        random: `probe.at_random()`.
+        random: `probe.at_random()`; by default that of the layers which the page shows.
         source: Where it comes from, for people.
         findings: What `rankwise.check` found; None where weights were not checked.
 
     Example:
         >>> import torch, rankwise
         >>> result = rankwise.probe({"fc.weight": torch.eye(40) + 9}, spectra=True)
-        >>> page = make_checkpoint_page(result, result.at_random(), source="model.pt")
+        >>> page = make_checkpoint_page(result, source="model.pt")
         >>> page.title, page.layers
         ('state dict', ('fc.weight',))
     """
     sections = [*_list_skipped(probe), *_list_notes(probe)]
-    if probe.probed:
-        severities = {} if findings is None else find_severities(findings)
-        rows = make_rows(probe, random, severities)
+    severities = {} if findings is None else find_severities(findings)
+    items, hidden = select_items(probe, severities)
+    if items:
+        if random is None:
+            random = replace(probe, layers=tuple(map(get_source, items))).at_random()
+        rows = make_rows(items, random, severities)
         sections = [
-            _draw_layers(rows, probe),
-            _draw_spectra(probe, random),
-            _make_table(probe),
+            _draw_layers(rows, probe, hidden),
+            _draw_spectra(items, random),
+            make_layer_section(items, probe, hidden),
             _describe_paper(rows, probe),
             *sections,
         ]
-    names = [layer.name for layer in probe.probed]
     return Page(
-        title=sanitize(PurePath(probe.source).name or probe.source or "A network"),
-        findings=None if findings is None else list_findings(findings, names),
+        title=format_name(PurePath(probe.source).name or probe.source or "A network"),
+        findings=None if findings is None else list_findings(findings, [i.name for i in items]),
         summary=() if findings is not None else tuple(_summarize(probe)),
         facts=tuple(list_network_facts(probe)) if probe.probed else (),
         sections=tuple(sections),
-        layers=tuple(map(sanitize, names)),
-        source=sanitize(source),
+        layers=tuple(map(name_item, items)),
+        source=format_name(source),
     )
 
 
@@ -140,20 +131,10 @@ def list_caveats(metrics: Sequence[str]) -> Text:
     return Text(tuple(lines), collapsed_under="Where these metrics mislead")
 
 
-def make_layer_cell(name: str, style: Style = "") -> Cell:
-    """Return a cell that names a layer and selects it."""
-    return Cell(sanitize(name), style, layer=sanitize(name))
-
-
 def compute_mean(layers: Sequence[LayerMetrics], metric: str) -> float | None:
     """Return the mean of a metric over layers, None where there are none."""
     values = [getattr(layer, metric) for layer in layers]
     return sum(values) / len(values) if values else None
-
-
-def describe_order(probe: Probe) -> str:
-    """Return how the layers of a probe are ordered, as the end of a title."""
-    return "in network order" if probe.order == "network" else "by name"
 
 
 def _summarize(probe: Probe) -> Iterator[str]:
@@ -161,11 +142,7 @@ def _summarize(probe: Probe) -> Iterator[str]:
     if not probe.layers:
         yield "The model holds no tensors."
         return
-    broken = [layer for layer in probe.layers if layer.status is Status.NOT_FINITE]
-    if broken:
-        verb = "holds" if len(broken) == 1 else "hold"
-        count = format_count(len(broken), "layer")
-        yield f"Warning: {count} {verb} NaN or Inf: {list_names(broken)}."
+    yield from list_warnings(probe.layers)
     flat = [layer for layer in probe.probed if layer.is_empty]
     if not probe.probed:
         yield "No layer was probed."
@@ -175,12 +152,12 @@ def _summarize(probe: Probe) -> Iterator[str]:
     yield NO_FINDINGS
 
 
-def _draw_layers(rows: list[LayerRow], probe: Probe) -> Section:
+def _draw_layers(rows: list[LayerRow], probe: Probe, hidden: int) -> Section:
     # Probes that an earlier version saved have no prominence.
     has_prominence = any(row["prominence"] is not None for row in rows)
     charted = [metric for metric in CHARTED if metric != "prominence" or has_prominence]
     panels = _draw_metrics(rows, charted)
-    text = Text((f"{NUMBERED} {describe_marks(rows)}",))
+    text = Text((f"{NUMBERED} {describe_marks(rows)} {count_hidden(hidden)}".strip(),))
     title = f"Layers {describe_order(probe)}"
     return Section(title, (text, *panels, list_caveats(charted)))
 
@@ -200,8 +177,8 @@ def _draw_metrics(rows: list[LayerRow], metrics: Sequence[str]) -> Iterator[Char
         )
 
 
-def _draw_spectra(probe: Probe, random: Probe) -> Section:
-    spectra = make_spectra(probe, random)
+def _draw_spectra(items: Sequence[Item], random: Probe) -> Section:
+    spectra = make_spectra(items, random)
     rows = make_spectrum_rows(spectra)
     sides = list_sides(rows)
     panels = (
@@ -213,44 +190,11 @@ def _draw_spectra(probe: Probe, random: Probe) -> Section:
         for side in sides
     )
     paragraphs = [SPECTRUM] if rows else [NO_SPECTRA]
+    if rows and any(isinstance(item, ExpertGroup) for item in items):
+        paragraphs.append(EXPERT)
     if len(rows) < sum(len(spectrum.values) for spectrum in spectra):
         paragraphs.append(THINNED)
     return Section("Singular values: kept and noise", (Text(tuple(paragraphs)), *panels))
-
-
-def _make_table(probe: Probe) -> Section:
-    most = find_bar_scale(probe.probed, "stable_rank")
-    table = Table(
-        make_columns(COLUMNS, left=("against random", "kind"), name_column=1),
-        tuple(_make_row(number, layer, most) for number, layer in enumerate(probe.probed, 1)),
-        f"The probed layers, {describe_order(probe)}; click a name to select the layer.",
-        has_filter=True,
-        name_column=1,
-        hints=HINTS,
-        name="layers",
-    )
-    return Section("All layers", (table,))
-
-
-def _make_row(number: int, layer: LayerMetrics, most: float) -> tuple[Cell, ...]:
-    style: Style = "dim" if layer.is_empty else ""
-    s, q, size = layer.stable_rank or 0.0, layer.quality or 0.0, float(layer.parameters)
-    fraction, noise = layer.rank_fraction, layer.noise_fraction
-    return (
-        Cell(str(number), "dim", float(number)),
-        make_layer_cell(layer.name, style),
-        Cell(format_metric(s), style, s, min(s / most, 1.0)),
-        Cell(format_ranks(layer), style, layer.rank),
-        Cell(format_percent(fraction), style, fraction, fraction),
-        Cell(format_percent(noise), style, noise, noise),
-        format_number_cell(layer.prominence, ".2f", style=style),
-        Cell("–" if layer.verdict is None else layer.verdict.value, style, wraps=True),
-        Cell(format_metric(layer.condition), style, layer.condition),
-        Cell(format_metric(q) + "*" * layer.has_inflated_quality, style, q),
-        Cell(sanitize(layer.kind), style),
-        Cell(format_shape(layer.shape), style, size),
-        Cell(f"{layer.parameters:,}", style, size),
-    )
 
 
 def _list_skipped(probe: Probe) -> Iterator[Section]:
@@ -265,10 +209,10 @@ def _list_skipped(probe: Probe) -> Iterator[Section]:
         caption = f"The first {len(shown)} of {len(skipped)} tensors without metrics, and why."
     rows = tuple(
         (
-            Cell(sanitize(layer.name)),
+            Cell(format_name(layer.name)),
             Cell(format_shape(layer.shape), value=float(layer.parameters)),
             Cell(str(layer.status), "bad" if layer.status is Status.NOT_FINITE else ""),
-            Cell(sanitize(layer.reason)),
+            Cell(clean_reason(layer)),
         )
         for layer in shown
     )
@@ -284,6 +228,9 @@ def _list_notes(probe: Probe) -> Iterator[Section]:
     for layer in probe.probed:
         if layer.reason:
             groups.setdefault(layer.reason, []).append(layer)
-    lines += [f"{list_names(group)}: {sanitize(reason)}." for reason, group in groups.items()]
+    lines += [f"{list_names(group)}: {clean_reason(group[0])}." for group in groups.values()]
+    if len(lines) > MOST_NOTES:
+        hidden = len(lines) - MOST_NOTES
+        lines = [*lines[:MOST_NOTES], f"… and {format_count(hidden, 'more note')}."]
     if lines:
         yield Section("Notes", (Text(tuple(lines)),))

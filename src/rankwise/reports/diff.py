@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rankwise._text import format_count, format_percent, sanitize
+from rankwise._text import format_count, format_name, format_percent, sanitize
 from rankwise.charts.axes import METRICS
 from rankwise.charts.changes import draw_diff
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.chart_rows import make_rows
-from rankwise.probes.diff_text import format_changes
+from rankwise.probes.diff_text import format_changes, group_changes
 from rankwise.probes.text import format_metric, format_shape, format_total_rank
 from rankwise.reports.checkpoint import (
     PAPER_METRICS,
     describe_metric,
-    describe_order,
     list_caveats,
-    make_layer_cell,
 )
+from rankwise.reports.layer_table import MOST_LAYERS, describe_order, make_layer_cell
 from rankwise.reports.network import PAPER, list_changed_facts
 from rankwise.reports.page import (
     NO_VALUE,
@@ -45,7 +44,8 @@ CHARTED = ("stable_rank", "rank_fraction", "noise_fraction")
 CHANGES = (
     "Layers are numbered as in the table below. An arrow leads from a layer's value before, the "
     "stroke, to its value after. In a map of blocks a cell shows the difference: ↑, blue: up; "
-    "↓, orange: down. Neither direction is good or bad by itself."
+    "↓, orange: down. Neither direction is good or bad by itself. Experts of one role and shape "
+    "are one row with their medians."
 )
 
 
@@ -65,7 +65,8 @@ def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
     except ProbeMismatchError as error:
         return make_overview_page((before, after), labels, str(error))
     first, second = map(sanitize, labels)
-    compared = [change for change in diff.changes if change.is_comparable]
+    compared = group_changes([change for change in diff.changes if change.is_comparable])
+    compared = compared[:MOST_LAYERS]
     old, new = make_rows(c.before for c in compared), make_rows(c.after for c in compared)
     return Page(
         title=f"{first} → {second}",
@@ -73,10 +74,10 @@ def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
         facts=tuple(_list_facts(diff, before, after)),
         sections=(
             *_draw_changes(old, new, describe_order(after)),
-            *_make_tables(diff, (first, second), describe_order(after)),
+            *_make_tables(diff, compared, (first, second), describe_order(after)),
             *_describe_paper(before, after, old, new),
         ),
-        layers=tuple(sanitize(change.name) for change in compared),
+        layers=tuple(format_name(change.name) for change in compared),
         source=f"{first}, {second}",
     )
 
@@ -139,9 +140,9 @@ def _summarize(diff: ProbeDiff) -> Iterator[str]:
     gains = [(c.stable_rank, c.name) for c in diff.changes if c.stable_rank is not None]
     most, least = max(gains, default=(0.0, "")), min(gains, default=(0.0, ""))
     if most[0] >= VISIBLE:
-        yield f"Stable rank s rose most in {sanitize(most[1])} ({most[0]:+.3f})."
+        yield f"Stable rank s rose most in {format_name(most[1])} ({most[0]:+.3f})."
     if least[0] <= -VISIBLE:
-        yield f"Stable rank s fell most in {sanitize(least[1])} ({least[0]:+.3f})."
+        yield f"Stable rank s fell most in {format_name(least[1])} ({least[0]:+.3f})."
 
 
 def _list_facts(diff: ProbeDiff, before: Probe, after: Probe) -> Iterator[Fact]:
@@ -172,8 +173,10 @@ def _draw_metrics(
         )
 
 
-def _make_tables(diff: ProbeDiff, labels: Sequence[str], order: str) -> Iterator[Section]:
-    changes = make_change_table(diff.changes, f"The layers that both have, {order}.")
+def _make_tables(
+    diff: ProbeDiff, compared: Sequence[LayerChange], labels: Sequence[str], order: str
+) -> Iterator[Section]:
+    changes = make_change_table(compared, f"The layers that both have, {order}.")
     if changes.rows:
         yield Section("All changes", (changes,))
     one_sided = tuple(
@@ -230,13 +233,13 @@ def _make_overview(name: str, probe: Probe) -> tuple[Cell, ...]:
 def _list_tensors(layers: Sequence[LayerMetrics], caption: str) -> Table:
     rows = tuple(
         (
-            Cell(sanitize(layer.name)),
+            Cell(format_name(layer.name)),
             Cell(str(layer.status)),
             Cell(format_shape(layer.shape), value=float(layer.parameters)),
             format_number_cell(layer.stable_rank, ".3f"),
             format_number_cell(layer.quality, ".3f"),
         )
-        for layer in layers
+        for layer in layers[:MOST_LAYERS]
     )
     columns = make_columns(("tensor", "status", "shape", "s", "q"), left=("status",))
     return Table(columns, rows, caption, has_filter=len(rows) > 20)

@@ -16,10 +16,10 @@ from rankwise.probes.diff_text import format_changes
 from rankwise.reports.checkpoint import (
     PAPER_METRICS,
     describe_metric,
-    describe_order,
     list_caveats,
 )
 from rankwise.reports.diff import make_change_table, make_overview_page
+from rankwise.reports.layer_table import describe_order
 from rankwise.reports.network import PAPER, list_changed_facts
 from rankwise.reports.page import ChartPanel, Fact, Page, Section, Text, capitalize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rankwise._text import sanitize
+from rankwise._text import format_name, sanitize
 from rankwise.checks.kinds import KINDS
 from rankwise.checks.text import group_findings
 from rankwise.reports.page import FindingCard, FindingList, FoundLayer
@@ -13,6 +13,7 @@ from rankwise.reports.page import FindingCard, FindingList, FoundLayer
 if TYPE_CHECKING:
     from rankwise.checks.findings import Finding, Findings
 
+MOST_NAMED = 200  # layers of one card
 _MARKED = ("warning", "error")  # the worse the later; a note proves nothing, so it is not marked
 
 
@@ -39,17 +40,18 @@ def find_severities(findings: Findings) -> dict[str, str]:
 
 def _make_card(group: Sequence[Finding], numbers: Mapping[str, int]) -> FindingCard:
     first = group[0]
-    example = f"For example {sanitize(first.layer)}: " if len(group) > 1 and first.layer else ""
+    example = f"For example {format_name(first.layer)}: " if len(group) > 1 and first.layer else ""
     return FindingCard(
         severity=first.severity.value,
         kind=first.kind,
         title=KINDS[first.kind].title,
         layers=tuple(
-            FoundLayer(sanitize(one.layer), numbers.get(one.layer))
-            for one in group
+            FoundLayer(format_name(one.layer), numbers.get(one.layer))
+            for one in group[:MOST_NAMED]
             if one.layer is not None
         ),
         message=f"{example}{sanitize(first.message)}",
         confidence=sanitize(first.confidence),
         advice=sanitize(first.advice),
+        hidden=max(len(group) - MOST_NAMED, 0),
     )

@@ -125,6 +125,7 @@ class FindingCard:
     message: str
     confidence: str  # how often healthy networks show the same; "" where that is not known
     advice: str
+    hidden: int = 0  # how many more layers have it
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,7 @@ def _make_page_of_checkpoints(paths: Sequence[Path], load: Loader, check: Checke
         findings = None if check is None or is_saved_probe(paths[0]) else check(paths[0])
         # With findings comes a probe, so that every tensor is loaded once.
         result = load(paths[0], True) if findings is None else findings.probe
-        random = result.at_random()
-        return make_checkpoint_page(result, random, source=str(paths[0]), findings=findings)
+        return make_checkpoint_page(result, source=str(paths[0]), findings=findings)
     paths = _sort_by_number(paths) if len(paths) > 2 else paths
     labels = _make_labels(paths)
     probes = [load(path, False) for path in paths]
