@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import rankwise
 from rankwise import Verdict
-from rankwise.probes.groups import ExpertGroup, get_row, group_layers, list_outliers
+from rankwise.probes.groups import LayerGroup, get_row, group_layers, list_outliers
 from rankwise.weights.tensor import Status
 from tests.probes.rows import LAYERS, probed, skipped
 
@@ -100,7 +100,7 @@ def test_rows_have_minimum_median_and_maximum(ranks):
 def test_every_probed_layer_is_in_one_item(layers, count):
     layers = [*layers, *fused([1] * count)]
     items = group_layers(layers)
-    found = [m for i in items for m in (i.members if isinstance(i, ExpertGroup) else [i])]
+    found = [m for i in items for m in (i.members if isinstance(i, LayerGroup) else [i])]
     assert sorted(map(id, found)) == sorted(id(layer) for layer in layers if layer.is_probed)
 
 

@@ -150,9 +150,8 @@ def test_experts_unlike_their_siblings_are_named():
     layers = [probed(f"experts.{i}.w1.weight", rank=4.0) for i in range(16)]
     assert "unlike" not in summarize(layers)
     layers[3] = probed("experts.3.w1.weight", rank=12.0)
-    assert (
-        "\nExperts unlike their siblings: experts.3.w1.weight (rank 12, median 4).\n"
-        in summarize(layers)
+    assert "\nUnlike their siblings: experts.3.w1.weight (rank 12, median 4).\n" in summarize(
+        layers
     )
 
 
@@ -162,6 +161,6 @@ def test_only_a_few_outliers_are_named():
         for b in range(100)
         for i in range(16)
     ]
-    (line,) = [line for line in summarize(layers).splitlines() if "unlike" in line]
+    (line,) = [line for line in summarize(layers).splitlines() if "Unlike" in line]
     assert line.endswith(" and 95 more.")
     assert len(line) < 400

@@ -7,7 +7,7 @@ import io
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -117,7 +117,6 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
                 f"{path} is a saved probe, which {given} can't change. Give the checkpoint instead."
             )
         return Probe.load(path)
-    split: Any = True if options.split == "stacks" else options.split or False
     with show_probing() as progress:
         return probe_weights(
             path,
@@ -125,7 +124,7 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
             exclude=options.exclude or None,
             p=2.0 if options.p is None else options.p,
             modes=options.modes or "both",
-            split=split,
+            split=options.split or False,
             key=options.key,
             spectra=options.spectra,
             progress=progress,

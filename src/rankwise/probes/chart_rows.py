@@ -18,7 +18,7 @@ from rankwise.charts.layers import (
 )
 from rankwise.charts.spectrum import Spectrum
 from rankwise.numerics.randomness import Verdict
-from rankwise.probes.groups import ExpertGroup, Item, get_row
+from rankwise.probes.groups import Item, LayerGroup, get_row
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.text import format_ranks, format_shape, name_item
 
@@ -52,7 +52,7 @@ def make_rows(
         ('fc.weight', 1, 'too small to tell', 0.0)
     """
     listed = [item for item in layers if get_row(item).is_probed]
-    groups = [item for item in listed if isinstance(item, ExpertGroup)]
+    groups = [item for item in listed if isinstance(item, LayerGroup)]
     members = {layer.name for group in groups for layer in group.members}
     random_by_name = {layer.name: layer for layer in random if layer.is_probed}
     rows: list[LayerRow] = []
@@ -67,7 +67,7 @@ def make_rows(
             "state": NOT_COMPARED if layer.verdict is None else _STATES[layer.verdict],
             "finding": find_worst(item, findings),
             "is_member": item.name in members,
-            "has_outliers": isinstance(item, ExpertGroup) and bool(item.outliers),
+            "has_outliers": isinstance(item, LayerGroup) and bool(item.outliers),
             "rank_one": layer.has_inflated_quality,
             "prominence": layer.prominence,
             "quality": layer.quality,
@@ -90,12 +90,12 @@ def make_rows(
 
 def get_source(item: Item) -> LayerMetrics:
     """Return the layer whose spectrum is drawn for an item: itself, or a group's typical member."""
-    return item.typical if isinstance(item, ExpertGroup) else item
+    return item.typical if isinstance(item, LayerGroup) else item
 
 
 def find_worst(item: Item, findings: Mapping[str, str]) -> str:
     """Return the worst severity of a layer, or of the members of a group; "" for none."""
-    if not isinstance(item, ExpertGroup):
+    if not isinstance(item, LayerGroup):
         return findings.get(item.name, "")
     found = {findings[layer.name] for layer in item.members if layer.name in findings}
     return next((severity for severity in SEVERITIES if severity in found), "")

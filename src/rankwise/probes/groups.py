@@ -1,4 +1,4 @@
-"""Experts of one kind and shape as one group: their spread, and which differ from the others.
+"""Experts or heads of one kind and shape as one group: their spread, and which are unlike.
 
 A network with experts has thousands of matrices. Tables and charts show one row for those that
 have the same role in a block; JSON and CSV keep every one.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # As in "model.layers.0.mlp.experts.17.w1.weight" or "mlp.experts.expert_17.wi.weight".
 _EXPERT = re.compile(r"(?:^|[._])experts\.(?:expert_)?([0-9]{1,6})(?=\.)")
-_SLICE = re.compile(r"\[[0-9]+\]")
+_SLICE = re.compile(r"\[(?:head )?[0-9]+(?:,[0-9]+)*\]")  # an expert, or an attention head
 _FEWEST_SLICES = 2  # of one stored tensor
 _FEWEST_EXPERTS = 4  # that only their names show
 
@@ -58,7 +58,7 @@ class Outlier:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertGroup:
+class LayerGroup:
     """The probed experts of one role and shape.
 
     Attributes:
@@ -84,7 +84,7 @@ class ExpertGroup:
     outliers: tuple[Outlier, ...]
 
 
-Item = LayerMetrics | ExpertGroup  # what takes one row of a table or chart
+Item = LayerMetrics | LayerGroup  # what takes one row of a table or chart
 
 
 def group_layers(layers: Iterable[LayerMetrics]) -> list[Item]:
@@ -122,7 +122,7 @@ def find_groups(layers: Sequence[LayerMetrics]) -> list[tuple[str, list[int]]]:
     ]
 
 
-def make_group(name: str, members: Sequence[LayerMetrics]) -> ExpertGroup:
+def make_group(name: str, members: Sequence[LayerMetrics]) -> LayerGroup:
     """Return the group of these members: the spread of each metric, and the outliers."""
     ordered = sorted(members, key=lambda layer: layer.stable_rank or 0.0)
     typical = ordered[len(ordered) // 2]
@@ -143,7 +143,7 @@ def make_group(name: str, members: Sequence[LayerMetrics]) -> ExpertGroup:
         low[metric] = min(values, default=None)
         usual[metric] = median(values) if values else None
         high[metric] = max(values, default=None)
-    return ExpertGroup(
+    return LayerGroup(
         name,
         tuple(members),
         replace(middle, **low),
@@ -156,12 +156,12 @@ def make_group(name: str, members: Sequence[LayerMetrics]) -> ExpertGroup:
 
 def get_row(item: Item) -> LayerMetrics:
     """Return the row that stands for an item: the layer's own, or a group's medians."""
-    return item.median if isinstance(item, ExpertGroup) else item
+    return item.median if isinstance(item, LayerGroup) else item
 
 
 def list_outliers(items: Iterable[Item]) -> list[Outlier]:
     """Return the outliers of all groups, the farthest from their siblings first."""
-    groups = (item for item in items if isinstance(item, ExpertGroup))
+    groups = (item for item in items if isinstance(item, LayerGroup))
     return sorted((one for group in groups for one in group.outliers), key=lambda o: -o.distance)
 
 

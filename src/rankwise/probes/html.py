@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_percent, sanitize
 from rankwise.probes.diff_text import align_changes, format_changes
-from rankwise.probes.groups import ExpertGroup, get_row, group_layers
+from rankwise.probes.groups import LayerGroup, get_row, group_layers
 from rankwise.probes.summary_text import format_summary
 from rankwise.probes.text import (
     MOST_ROWS,
@@ -115,7 +115,7 @@ def _format_row(item: Item, s_scale: float) -> str:
 
     def cell(format_value: Callable[[LayerMetrics], str]) -> str:
         text = escape(format_value(row))
-        if isinstance(item, ExpertGroup):
+        if isinstance(item, LayerGroup):
             text += f"<br><small>{escape(format_value(item.low))} … "
             text += f"{escape(format_value(item.high))}</small>"
         return text

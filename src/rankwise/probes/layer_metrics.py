@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, fields
 from typing import Any
@@ -108,6 +109,7 @@ class ModeMetrics:
         values["mode"] = _check_text(row["mode"], "mode")
         values["prominence"] = _check_optional(row.get("prominence"), "prominence")
         values["spectrum"] = None if spectrum is None else LayerSpectrum.from_dict(spectrum)
+        _check_metrics(values)
         return cls(**values)
 
 
@@ -219,6 +221,7 @@ class LayerMetrics:
             values[name] = _check_optional(row.get(name), name)
         if status is Status.PROBED and not modes:
             raise ValueError("a probed layer must have unfoldings")
+        _check_metrics(values)
         return cls(
             shape=tuple(_check_count(side, "shape") for side in row["shape"]),
             parameters=_check_count(row["parameters"], "parameters"),
@@ -232,6 +235,22 @@ class LayerMetrics:
 
 
 _SPECTRA = ("values", "kept")
+_LARGEST = sys.float_info.max
+_ROUNDING = 1e-9
+# The largest value of each metric; none is negative but prominence and overlap.
+_LIMITS = {
+    "rank": _LARGEST,
+    "rank_fraction": 1.0,
+    "stable_rank": 1.0,
+    "condition": 1.0,
+    "quality": math.pi / 2,
+    "noise_fraction": 1.0,
+    "noise_variance": _LARGEST,
+    "spectral_norm": _LARGEST,
+    "frobenius_norm": _LARGEST,
+    "effective_rank": _LARGEST,
+    "chance": 1.0,
+}
 _MODE_METRICS = tuple(field.name for field in fields(ModeMetrics) if field.type == "float")
 # Absent from probes of layers without noise, and where the weights were not compared with random.
 _OPTIONAL_METRICS = ("prominence", "chance", "overlap")
@@ -252,6 +271,14 @@ def _check_count(value: object, name: str) -> int:
     if not isinstance(value, int) or value < 0:
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     return value
+
+
+def _check_metrics(values: dict[str, Any]) -> None:
+    """Raise ValueError if a metric is outside of its range, as in a damaged file."""
+    for name, value in values.items():
+        limit = _LIMITS.get(name)
+        if limit is not None and value is not None and not -_ROUNDING <= value <= limit + _ROUNDING:
+            raise ValueError(f"{name} can't be {value!r}")
 
 
 def _check_optional(value: object, name: str) -> float | None:

@@ -95,7 +95,7 @@ def describe_outliers(layers: Sequence[LayerMetrics]) -> list[str]:
     texts = [_describe_outlier(outlier) for outlier in outliers[:_MAX_OUTLIERS]]
     hidden = len(outliers) - _MAX_OUTLIERS
     more = f" and {hidden} more" if hidden > 0 else ""
-    return [f"Experts unlike their siblings: {', '.join(texts)}{more}."]
+    return [f"Unlike their siblings: {', '.join(texts)}{more}."]
 
 
 def _describe_outlier(outlier: Outlier) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
 from rankwise._text import format_count, format_name, format_percent, sanitize, shorten, wrap
 from rankwise.errors import ArgumentError
-from rankwise.probes.groups import ExpertGroup, get_row, group_layers
+from rankwise.probes.groups import LayerGroup, get_row, group_layers
 from rankwise.weights.tensor import Status
 
 if TYPE_CHECKING:
@@ -129,12 +129,12 @@ def _sort_items(items: Sequence[Item], sort: str | None, top: int | None) -> lis
 def name_item(item: Item) -> str:
     """Return the name of a layer, or that of a group and how many members it has."""
     name = format_name(item.name)
-    return f"{name} ×{len(item.members)}" if isinstance(item, ExpertGroup) else name
+    return f"{name} ×{len(item.members)}" if isinstance(item, LayerGroup) else name
 
 
 def _list_table_rows(item: Item) -> list[_TableRow]:
     head = _TableRow(name_item(item), get_row(item))
-    if not isinstance(item, ExpertGroup) or _TABLE_METRICS(item.low) == _TABLE_METRICS(item.high):
+    if not isinstance(item, LayerGroup) or _TABLE_METRICS(item.low) == _TABLE_METRICS(item.high):
         return [head]
     return [head, _TableRow("  min", item.low, True), _TableRow("  max", item.high, True)]
 

@@ -13,7 +13,7 @@ from rankwise.charts.layers import describe_marks, draw_layers
 from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
 from rankwise.probes.chart_rows import get_source, make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
-from rankwise.probes.groups import ExpertGroup, Item
+from rankwise.probes.groups import Item, LayerGroup
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.summary_text import list_warnings
 from rankwise.probes.text import (
@@ -190,7 +190,7 @@ def _draw_spectra(items: Sequence[Item], random: Probe) -> Section:
         for side in sides
     )
     paragraphs = [SPECTRUM] if rows else [NO_SPECTRA]
-    if rows and any(isinstance(item, ExpertGroup) for item in items):
+    if rows and any(isinstance(item, LayerGroup) for item in items):
         paragraphs.append(EXPERT)
     if len(rows) < sum(len(spectrum.values) for spectrum in spectra):
         paragraphs.append(THINNED)

@@ -9,7 +9,7 @@ from rankwise._table import Style
 from rankwise._text import format_count, format_name, format_percent, sanitize
 from rankwise.probes.chart_rows import find_worst
 from rankwise.probes.explain import EXPLANATIONS
-from rankwise.probes.groups import ExpertGroup, Item, get_row, group_layers, list_outliers
+from rankwise.probes.groups import Item, LayerGroup, get_row, group_layers, list_outliers
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.summary_text import describe_outliers
 from rankwise.probes.text import (
@@ -67,7 +67,7 @@ def select_items(probe: Probe, severities: Mapping[str, str]) -> tuple[list[Item
         room -= not is_found
         if room >= 0 or is_found:
             selected.append(item)
-            if isinstance(item, ExpertGroup):
+            if isinstance(item, LayerGroup):
                 selected += [member for member in item.members if member.name in outliers]
     shown = selected[: 2 * MOST_LAYERS]
     return shown, len(items) - sum(item.name not in outliers for item in shown)
@@ -93,7 +93,7 @@ def make_layer_section(items: Sequence[Item], probe: Probe, hidden: int) -> Sect
         hints=HINTS,
         name="layers",
     )
-    has_groups = any(isinstance(item, ExpertGroup) for item in items)
+    has_groups = any(isinstance(item, LayerGroup) for item in items)
     words = [GROUPED, *describe_outliers(probe.probed)] if has_groups else []
     words += [count_hidden(hidden)] if hidden else []
     return Section("All layers", (*([Text(tuple(words))] if words else []), table))
@@ -126,7 +126,7 @@ def _make_row(number: int, item: Item, most: float) -> tuple[Cell, ...]:
 
 def _format_range(item: Item, format_value: Callable[[LayerMetrics], str]) -> str:
     """The range of a metric in a group of experts, in brackets; "" for a layer."""
-    if not isinstance(item, ExpertGroup):
+    if not isinstance(item, LayerGroup):
         return ""
     return f" ({format_value(item.low)} … {format_value(item.high)})"
 
