@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankwise import NotFiniteError, evbmf, low_rank
-from rankwise.numerics.evbmf import estimate_rounding, factorise
+from rankwise.numerics.evbmf import factorise
 from rankwise.numerics.free_energy import FreeEnergy
-from rankwise.numerics.spectrum import compute_spectrum
 from tests.reference.evbmf_reference import reference_evbmf
 
 sides = st.tuples(st.integers(2, 40), st.integers(1, 300)).map(sorted)
@@ -150,7 +149,7 @@ def test_any_spectrum_gives_a_finite_answer_at_least_as_good_as_a_grid(values, e
     energy = FreeEnergy.from_spectrum(lam, columns)
     lower, upper = energy.find_bounds()
     if 1e-30 < lower < upper:
-        v, rank = energy.find_minimum()
+        v, rank = energy.find_minimum(lower, upper)
         grid = np.geomspace(lower, upper, 400)
         counts = np.array([np.count_nonzero(lam > energy.x_bar * point) for point in grid])
         lowest = energy.value(grid, counts).min()
@@ -190,16 +189,6 @@ class TestCornerCases:
         exact = rows.double() @ torch.randn(3, 90).double()
         assert factorise(exact.to(dtype))[1].rank == 3
         assert factorise(exact.to(dtype).T)[1].rank == 3
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-    def test_rounding_stays_below_its_bound(self, dtype):
-        for seed in range(100):
-            torch.manual_seed(seed)
-            rows, rank = 8 + seed, 1 + seed // 8
-            left = torch.randn(rows, rank).double() * torch.randn(rows, 1).double().exp()
-            rounded = (left @ torch.randn(rank, 3 * rows).double()).to(dtype)
-            spectrum = compute_spectrum(rounded)
-            assert spectrum.values[rank] < estimate_rounding(spectrum, torch.finfo(dtype).eps)
 
     def test_rows_that_are_merely_small_are_no_rounding(self):
         matrix = torch.randn(16, 144) * torch.logspace(0, -10, 16)[:, None]

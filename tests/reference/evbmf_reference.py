@@ -6,6 +6,7 @@ term by term, makes the last digits sure.
 """
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy.linalg import svdvals
@@ -51,7 +52,7 @@ def reference_evbmf(matrix, grid=4000):
         return -np.sum(small - 1) - np.sum(large * by_x)
 
     upper = np.sum(lam) / (L * M)
-    k = math.ceil(L / (1 + L / M)) - 1
+    k = math.ceil(Fraction(L) / (1 + Fraction(L, M))) - 1  # exact: 20 / (1 + 20 / 30) is not 12
     lower = max(lam[k] / (M * x_bar), np.mean(lam[k:]) / M)
     sigma2 = upper
     if lower < upper:

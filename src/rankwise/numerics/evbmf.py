@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 from rankwise.numerics.free_energy import FreeEnergy
+from rankwise.numerics.rounding import can_explain, count_directions
 from rankwise.numerics.spectrum import (
     Array,
     Spectrum,
@@ -69,15 +70,28 @@ def evbmf(singular_values: npt.ArrayLike, *, columns: int) -> LowRank:
         >>> rankwise.evbmf([3.0, 0.0, 0.0, 0.0], columns=4).values
         array([3.])
     """
-    s = _sort_descending(singular_values, columns)  # (L,)
+    return _split(_sort_descending(singular_values, columns), columns)[0]
+
+
+def _split(s: Array, columns: int, most: int | None = None) -> tuple[LowRank, float]:
+    """Run EVBMF on sorted values; return also the lowest threshold that its search allows.
+
+    `most` is the number of values that may be kept: the threshold is not below the next one.
+    """
     if len(s) == 0 or s[0] == 0.0:
-        return LowRank(np.empty(0), 0.0, 0.0)
+        return LowRank(np.empty(0), 0.0, 0.0), 0.0
     largest = float(s[0])
     energy = FreeEnergy.from_spectrum((s / largest) ** 2, columns)
-    v, rank = energy.find_minimum()  # v = Mσ²
+    lower, upper = energy.find_bounds()
+    floor = 0.0
+    if most is not None:
+        lower, floor = max(lower, float(energy.lam[most]) / energy.x_bar), float(s[most])
+    v, rank = energy.find_minimum(lower, upper)  # v = Mσ²
+    rank = rank if most is None else min(rank, most)
     sigma = largest * math.sqrt(v / columns)
     d = s[:rank] * energy.shrinkage(v, rank)
-    return LowRank(d, sigma * sigma, largest * math.sqrt(v * energy.x_bar))
+    part = LowRank(d, sigma * sigma, max(floor, largest * math.sqrt(v * energy.x_bar)))
+    return part, largest * math.sqrt(lower * energy.x_bar)
 
 
 def _sort_descending(singular_values: npt.ArrayLike, columns: int) -> Array:
@@ -115,59 +129,37 @@ def factorise(
         NotFiniteError: If the matrix holds NaN or infinity.
     """
     spectrum = compute_gram_spectrum(weight, workspace, overlap=overlap)
-    part = evbmf(spectrum.values, columns=spectrum.columns)
-    # EVBMF depends on the values at the noise's level and above. Where that level is below the
+    part, lowest = _split(spectrum.values, spectrum.columns)
+    # EVBMF depends on the values at its lowest threshold and above. Where that is below the
     # resolution of the Gram matrix, the values there are rounding errors, not weights.
-    if part.threshold < spectrum.resolution:
+    if lowest < spectrum.resolution:
         spectrum = compute_spectrum(weight)
-        part = evbmf(spectrum.values, columns=spectrum.columns)
-    epsilon = torch.finfo(stored or weight.dtype).eps
-    if part.threshold < estimate_rounding(spectrum, epsilon):
-        values = spectrum.values.copy()
-        values[_count_above_rounding(weight, epsilon) :] = 0.0
-        part = evbmf(values, columns=spectrum.columns)
-    if part.rank and part.noise_variance == 0.0:
-        part = _drop_zero_rows(weight.flatten(1), part)
+        part, _ = _split(spectrum.values, spectrum.columns)
+    if part.rank == 0:
+        return spectrum, part
+    stored = stored or weight.dtype
+    if part.noise_variance == 0.0 and (alive := _drop_zeros(weight)) is not None:
+        return spectrum, factorise(alive, stored)[1]
+    smallest = float(spectrum.values[part.rank - 1])
+    if can_explain(smallest, weight, stored, spectrum, part.threshold):
+        count = count_directions(weight, stored)
+        if count < part.rank:
+            part, _ = _split(spectrum.values, spectrum.columns, count)
     return spectrum, part
 
 
-def estimate_rounding(spectrum: Spectrum, epsilon: float) -> float:
-    """Return the largest singular value that rounding to the stored type can cause.
-
-    The tests check it on matrices of exactly low rank in every floating type. The noise in trained
-    networks is far above it.
-    """
-    return 2 * epsilon * spectrum.norm / math.sqrt(len(spectrum.values))
-
-
-def _count_above_rounding(weight: Tensor, epsilon: float) -> int:
-    """Count the singular values that are not caused by rounding to the stored type.
-
-    Rounding errors are larger where the entries are larger, so that EVBMF would find structure in
-    the errors of a matrix of exactly low rank. With all rows scaled to one length the errors are
-    alike, and rows that are merely small do not count as rounding.
-    """
-    matrix = weight.detach().cpu().to(torch.float64).flatten(1)
-    if matrix.shape[0] > matrix.shape[1]:
-        matrix = matrix.T
-    lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
-    spectrum = compute_spectrum(matrix / lengths.where(lengths > 0, lengths.new_ones(())))
-    return int(np.count_nonzero(spectrum.values > estimate_rounding(spectrum, epsilon)))
-
-
-def _drop_zero_rows(matrix: Tensor, part: LowRank) -> LowRank:
-    """Run EVBMF without the rows and columns that are entirely zero, which hide the noise.
+def _drop_zeros(weight: Tensor) -> Tensor | None:
+    """Return a matrix without the rows and columns that are entirely zero; None if it has none.
 
     Where so many rows are zero that the smallest singular values are exactly zero, the free energy
     has no minimum: it falls without bound as σ² → 0, and noise in the other rows would count as
     structure.
     """
-    matrix = matrix.detach().cpu().to(torch.float64)  # the smallest types can't be compared
+    matrix = weight.detach().cpu().to(torch.float64).flatten(1)
     rows, columns = (matrix != 0).any(dim=1), (matrix != 0).any(dim=0)
     if bool(rows.all()) and bool(columns.all()):
-        return part
-    spectrum = compute_spectrum(matrix[rows][:, columns])
-    return evbmf(spectrum.values, columns=spectrum.columns)
+        return None
+    return matrix[rows][:, columns]
 
 
 def low_rank(matrix: Tensor) -> Tensor:

@@ -40,12 +40,19 @@ _ITERATIONS = 200
 _LAST_STEP = 1e-9
 
 
+def compute_limits(alpha: float) -> tuple[float, float]:
+    """Return τ̄ and x̄: where keeping a value starts to pay."""
+    tau_bar = 2.5129 * math.sqrt(alpha)
+    return tau_bar, (1 + tau_bar) * (1 + alpha / tau_bar)
+
+
 @dataclass(frozen=True, slots=True)
 class FreeEnergy:
     """F and its slope, for many v at once; `count` says how many λ_i are kept at each."""
 
     lam: Array  # (L,) λ_i/λ_1, descending
     rest: Array  # (L+1,) rest[c] = Σ_{i ≥ c} λ_i
+    columns: int  # M
     alpha: float
     tau_bar: float
     x_bar: float
@@ -54,26 +61,23 @@ class FreeEnergy:
     def from_spectrum(cls, lam: Array, columns: int) -> FreeEnergy:
         """Build the free energy of the spectrum λ_i/λ_1, descending, of a matrix with M columns."""
         alpha = len(lam) / columns
-        tau_bar = 2.5129 * math.sqrt(alpha)
         # Far below float64's resolution at 1, and large enough that τ³ does not overflow.
         lam = np.where(lam > 1e-90, lam, 0.0)
         # Summed from the smallest up, so that a huge λ_1 does not absorb the rest.
         rest = np.concatenate((np.cumsum(lam[::-1])[::-1], [0.0]))
-        return cls(lam, rest, alpha, tau_bar, (1 + tau_bar) * (1 + alpha / tau_bar))
+        return cls(lam, rest, columns, alpha, *compute_limits(alpha))
 
     def find_bounds(self) -> tuple[float, float]:
         """Return the interval that contains the minimiser, in units of v (METHOD §2)."""
-        L = len(self.lam)
-        k = math.ceil(L / (1 + self.alpha)) - 1
+        L, M = len(self.lam), self.columns
+        k = -(-L * M // (L + M)) - 1  # ⌈L/(1+α)⌉ − 1 in integers: for 20 × 30, floats give 12
         lower = max(self.lam[k] / self.x_bar, self.rest[k] / (L - k))
         return float(lower), float(self.rest[0] / L)
 
-    def find_minimum(self) -> tuple[float, int]:
-        """Return the global minimiser v of F, and how many λ_i are kept there."""
-        lower, upper = self.find_bounds()
-        if (
-            lower == 0.0
-        ):  # No noise at all: F → −∞ as v → 0, and everything that isn't zero is kept.
+    def find_minimum(self, lower: float, upper: float) -> tuple[float, int]:
+        """Return the minimiser v of F between two bounds, and how many λ_i are kept there."""
+        # No noise at all: F → −∞ as v → 0, and everything that isn't zero is kept.
+        if lower == 0.0:
             return 0.0, int(np.count_nonzero(self.lam))
         if lower >= upper:  # A flat spectrum, as of an orthogonal matrix: nothing stands out.
             return upper, int(np.count_nonzero(self.lam > upper * self.x_bar))

@@ -32,6 +32,8 @@ CHUNK = 32 << 20
 _FLOAT64_DEVICES = {"cuda"}
 # From this size on torch computes eigenvalues faster than numpy, below it slower.
 _LARGE = 2048
+# From this many rows on, finding out that a matrix is zero costs a small share of its Gram matrix.
+_SCANNED = 64
 # A sum of squares outside of this range may have lost small entries or overflowed.
 _SAFE_TRACE = (1e-200, 1e200)
 
@@ -127,9 +129,11 @@ def compute_gram_spectrum(
         overlap: Whether to compute `Spectrum.overlap` from the Gram matrix as well.
     """
     rows, columns = _check_sides(weight)
+    if _is_zero(weight):
+        return Spectrum(np.zeros(min(rows, columns)), max(rows, columns), 0.0)
     gram, scale = _compute_gram(weight, 1.0), 1.0
     if not _SAFE_TRACE[0] < float(gram.trace()) < _SAFE_TRACE[1]:
-        scale = _find_scale(weight)
+        scale = find_scale(weight)
         gram = _compute_gram(weight, scale)
     values = np.sqrt(np.maximum(compute_eigenvalues(gram, workspace or Workspace())[::-1], 0.0))
     spectrum = _make_spectrum(values, max(rows, columns), scale, _GRAM_RESOLUTION)
@@ -151,7 +155,7 @@ def _compute_overlap(gram: Array | Tensor) -> float | None:
 def compute_spectrum(weight: Tensor) -> Spectrum:
     """Compute a spectrum by a true SVD; values below float64's resolution become exactly zero."""
     columns = max(_check_sides(weight))
-    scale = _find_scale(weight)
+    scale = find_scale(weight)
     matrix = _to_matrix(weight.detach(), scale)
     values = _compute_svd(matrix)
     resolution = columns * float(np.finfo(np.float64).eps)
@@ -172,9 +176,9 @@ def compute_unit_gram(weight: Tensor) -> tuple[Array | Tensor, int]:
         NotFiniteError: If the weight holds NaN or infinity.
     """
     rows, columns = _check_sides(weight)
-    scale = _find_scale(weight)
+    scale = find_scale(weight)
     if rows > columns:
-        units = _scale_filters(_split_blocks(weight, scale))
+        units = _scale_filters(split_blocks(weight, scale))
         gram = reduce(operator.iadd, (unit @ unit.T for unit in units))
         return gram, round(float(gram.trace()))
     gram = _compute_gram(weight, scale)
@@ -229,10 +233,19 @@ def _compute_gram(weight: Tensor, scale: float) -> Array | Tensor:
     # Entries that are not finite, or whose squares overflow, show in the trace.
     with np.errstate(over="ignore", invalid="ignore"):
         # numpy detects that both factors are one array and computes only one half.
-        return reduce(operator.iadd, (block @ block.T for block in _split_blocks(weight, scale)))
+        return reduce(operator.iadd, (block @ block.T for block in split_blocks(weight, scale)))
 
 
-def _find_scale(weight: Tensor) -> float:
+def _is_zero(weight: Tensor) -> bool:
+    """Return whether a matrix is all zeros, where looking at it costs less than its spectrum."""
+    if min(weight.shape[0], weight.numel() // weight.shape[0]) < _SCANNED:
+        return False
+    if weight.dtype.itemsize == 1:  # the smallest types can't be compared
+        weight = weight.view(torch.int8) << 1  # without the sign, so that −0 is zero too
+    return not bool(weight[(0,) * weight.ndim]) and not bool(weight.any())
+
+
+def find_scale(weight: Tensor) -> float:
     """Return a power of two near the largest entry: dividing by it is exact and avoids overflow."""
     if weight.dtype.itemsize == 1:  # the smallest types can't be compared
         weight = weight.to(torch.float32)
@@ -249,7 +262,7 @@ def count_block_entries(rows: int, columns: int) -> int:
     return min(rows * columns, max(CHUNK // 8, min(rows, columns) ** 2 // 2))
 
 
-def _split_blocks(weight: Tensor, scale: float) -> Iterator[Array | Tensor]:
+def split_blocks(weight: Tensor, scale: float) -> Iterator[Array | Tensor]:
     """Yield the matrix in float64, some columns at a time, its smaller side as rows."""
     weight = weight.detach()
     rows, columns = _check_sides(weight)
