@@ -6,7 +6,7 @@ import codecs
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rankwise.checkpoints.records import read_records
+from rankwise.checkpoints.records import list_names
 from rankwise.checkpoints.safety import convert_errors, format_path, get_file_size
 from rankwise.checkpoints.source import open_source
 from rankwise.errors import CheckpointError, UnsafeFileError
@@ -113,7 +113,7 @@ def _detect_by_structure(path: Path, head: bytes, size: int) -> Format:
 
 
 def _detect_zip(path: Path) -> Format:
-    names = [record.name for record in read_records(open_source(path))]
+    names = list_names(open_source(path))
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner:
         raise CheckpointError(

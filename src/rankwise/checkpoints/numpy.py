@@ -8,7 +8,7 @@ import math
 import warnings
 import zipfile
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,7 +97,14 @@ def _read_record_header(file: OpenSource, record: Record) -> _Header:
 
 
 def _parse_header(beginning: bytes) -> _Header:
-    start = io.BytesIO(beginning)
+    width = 2 if beginning[6:7] == b"\x01" else 4  # of the field with the header's length
+    length = int.from_bytes(beginning[8 : 8 + width], "little")
+    return _parse_whole_header(beginning[: 8 + width + length])
+
+
+@lru_cache(maxsize=64)  # most arrays of a file have one of a few shapes
+def _parse_whole_header(content: bytes) -> _Header:
+    start = io.BytesIO(content)
     version = npy.read_magic(start)
     parse = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     with warnings.catch_warnings():

@@ -47,12 +47,25 @@ class Record:
         return self.method != zipfile.ZIP_STORED
 
 
+def list_names(source: FileSource) -> list[str]:
+    """Return the names of an archive's entries."""
+    with source.open() as file:
+        return [entry.filename for entry in _read_directory(source, file)]
+
+
+def _read_directory(source: FileSource, file: OpenSource) -> list[zipfile.ZipInfo]:
+    with (
+        convert_errors(source.path, "a zip archive"),
+        zipfile.ZipFile(file.as_file()) as archive,
+    ):
+        return archive.infolist()
+
+
 def read_records(source: FileSource) -> list[Record]:
     """Return the records of an archive, none of which overlaps another or ends beyond the file."""
     path = source.path
     with source.open() as file:
-        with convert_errors(path, "a zip archive"), zipfile.ZipFile(file.as_file()) as archive:
-            entries = archive.infolist()
+        entries = _read_directory(source, file)
         _check_names(source, entries)
         records = []
         end = 0

@@ -141,7 +141,8 @@ def _parse_entry(path: Path, name: str, value: object) -> _Entry:
             valid = all(type(size) is int and 0 <= size < 2**63 for size in shape)
             valid &= type(start) is int and type(end) is int  # True is an int too
             # What else an entry says is passed over, but nobody nests it.
-            valid &= sum(isinstance(item, list | dict) for item in fields.values()) == 2
+            if len(fields) > 3:
+                valid &= sum(isinstance(item, list | dict) for item in fields.values()) == 2
             if valid and 0 <= start <= end and _fits(dtype, shape, end - start):
                 return _Entry(name, dtype, tuple(shape), start, end)
     raise CheckpointError(

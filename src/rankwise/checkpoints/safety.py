@@ -47,8 +47,7 @@ def convert_errors(path: Path, what: str) -> Iterator[None]:
     except RankwiseError:
         raise
     except OSError as error:
-        reason = error.strerror or _summarize(error)
-        raise CheckpointError(f"{format_path(path)}: can't be read: {reason}.") from error
+        raise build_read_error(path, error) from error
     except MemoryError as error:
         raise CheckpointError(f"{format_path(path)}: not enough memory to read it.") from error
     # Parsers raise anything on hostile bytes: KeyError, IndexError, struct.error, RecursionError.
@@ -57,6 +56,12 @@ def convert_errors(path: Path, what: str) -> Iterator[None]:
             f"{format_path(path)}: can't be read as {what}; it may be damaged or truncated: "
             f"{_summarize(error)}"
         ) from error
+
+
+def build_read_error(path: Path, error: OSError) -> CheckpointError:
+    """Return the error to raise where the system refuses a read."""
+    reason = error.strerror or _summarize(error)
+    return CheckpointError(f"{format_path(path)}: can't be read: {reason}.")
 
 
 def _summarize(error: Exception) -> str:

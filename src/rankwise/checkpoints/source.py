@@ -19,7 +19,12 @@ import torch
 from torch import Tensor
 
 from rankwise._text import quote
-from rankwise.checkpoints.safety import convert_errors, format_path, get_file_size
+from rankwise.checkpoints.safety import (
+    build_read_error,
+    convert_errors,
+    format_path,
+    get_file_size,
+)
 from rankwise.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
@@ -45,14 +50,15 @@ class FileSource:
     @contextmanager
     def open(self) -> Iterator[OpenSource]:
         """Open the file for some reads; raise ``CheckpointError`` if it is not what it was."""
-        with convert_errors(self.path, "a checkpoint"):
-            file = open(self.path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115
-        with file:
-            self._check(file)
-            try:
-                yield OpenSource(self, file)
-            finally:  # what failed inside may have failed for this reason
+        try:
+            with open(self.path, "rb", buffering=0, opener=_open_without_waiting) as file:
                 self._check(file)
+                try:
+                    yield OpenSource(self, file)
+                finally:  # what failed inside may have failed for this reason
+                    self._check(file)
+        except OSError as error:
+            raise build_read_error(self.path, error) from error
 
     def read(self, start: int, count: int) -> bytes:
         """Return a range of bytes."""
@@ -98,9 +104,13 @@ class OpenSource:
     def read(self, start: int, count: int) -> bytes:
         """Return a range of bytes."""
         self._source.check_range(start, count)
-        buffer = bytearray(count)
-        self.read_into(start, memoryview(buffer))
-        return bytes(buffer)
+        self._file.seek(start)
+        data = self._file.read(count)
+        if len(data) < count:  # more than the system reads at once
+            buffer = bytearray(count)
+            self.read_into(start, memoryview(buffer))
+            return bytes(buffer)
+        return data
 
     def as_file(self) -> IO[bytes]:
         """Return the open file itself."""
@@ -108,14 +118,13 @@ class OpenSource:
 
     def read_into(self, start: int, view: memoryview) -> None:
         """Fill a buffer with the bytes that begin at `start`."""
-        with convert_errors(self._source.path, "a checkpoint"):
-            self._file.seek(start)
-            place = 0
-            while place < len(view):
-                count = self._file.readinto(view[place : place + _CHUNK])
-                if not count:  # it had these bytes when it was opened
-                    raise self._source.build_change_error()
-                place += count
+        self._file.seek(start)
+        place = 0
+        while place < len(view):
+            count = self._file.readinto(view[place : place + _CHUNK])
+            if not count:  # it had these bytes when it was opened
+                raise self._source.build_change_error()
+            place += count
 
 
 def open_source(path: Path) -> FileSource:

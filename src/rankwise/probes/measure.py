@@ -83,7 +83,7 @@ def measure_weights(
     called with every weight that is measured, on the worker's thread, while its tensor is loaded;
     `release` with each loaded tensor when it is no longer needed.
     """
-    loading = threading.Lock()  # readers need not be thread-safe, and loading mapped files is fast
+    loading = threading.Lock()  # readers need not be thread-safe, and reading is fast
     local = threading.local()  # holds one workspace per thread, freed with the probe
 
     def run(weight: Weight, workers: int) -> LayerMetrics:
