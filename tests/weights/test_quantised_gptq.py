@@ -3,6 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 import rankwise
 from rankwise import Status
@@ -66,6 +67,17 @@ def test_gptq(tmp_path, bits, shuffled):
     assert (result["fc.weight"].shape, result["fc.weight"].dtype) == ((OUT, IN), f"GPTQ int{bits}")
     assert result["fc.weight"].rank == 6 or bits == 2
     assert rows_by_status(result)[Status.MERGED] == state.keys() - {"fc.bias"}
+
+
+def test_the_buffers_of_a_module():
+    state = gptq_state(4, shuffled=True)
+    layer = nn.Module()
+    for name, tensor in state.items():
+        layer.register_buffer(name.removeprefix("fc."), tensor)
+    model = nn.Module()
+    model.fc = layer
+    assert torch.equal(load_weight(model, "fc.weight"), load_weight(state, "fc.weight"))
+    assert [row.name for row in rankwise.probe(model).probed] == ["fc.weight"]
 
 
 @pytest.mark.parametrize("quantizer", ["gptq_v2", "auto_round"])
