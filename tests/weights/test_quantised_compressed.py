@@ -3,7 +3,7 @@
 import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
-from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32, unpack_from_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.lifecycle.forward import dequantize
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
@@ -145,6 +145,20 @@ def test_columns_in_another_order():
     in_order = {**state, "fc.weight_g_idx": torch.full_like(groups, -1)}
     del state["fc.weight_g_idx"]
     assert torch.equal(load_weight(in_order, "fc.weight"), load_weight(state, "fc.weight"))
+
+
+@pytest.mark.parametrize("bits", [3, 4, 5])
+def test_a_last_word_that_is_not_full(bits):
+    codes = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (ROWS, 101), dtype=torch.int8)
+    scale = torch.rand(ROWS, 1)
+    state = {
+        "fc.weight_packed": pack_to_int32(codes, bits),
+        "fc.weight_scale": scale,
+        "fc.weight_shape": torch.tensor([ROWS, 101]),
+    }
+    config = {"config_groups": {"a": {"weights": {"num_bits": bits}}, "b": None, "c": 3}}
+    values = load_weight(state, "fc.weight", {"quantization_config": config})
+    assert torch.equal(values, codes * scale)
 
 
 def test_words_with_room_to_spare():

@@ -90,6 +90,15 @@ def test_mxfp4_beside_its_scale(tmp_path, codes_type, scale_type, scale_name):
     assert result[f"fc.{scale_name}"].reason == "part of fc.weight"
 
 
+def test_pairs_in_int8_with_any_scale_where_the_configuration_says_so():
+    codes, exponents = quantise_mxfp4(plant(96, 128, noise=0.3))
+    scale = 2.0 ** (exponents.float() - 127)
+    state = {"experts.w": codes.view(torch.int8), "experts.w_scale_inv": scale}
+    expected = reference_mxfp4(codes, exponents)
+    assert torch.equal(load_weight(state, "experts.w", {"expert_dtype": "fp4"}), expected)
+    assert load_weight(state, "experts.w").shape == (96, 64)
+
+
 @pytest.mark.parametrize("codes_type", [torch.uint8, torch.float4_e2m1fn_x2])
 def test_nvfp4_of_modelopt(tmp_path, codes_type):
     codes, scale, factor = quantise_nvfp4(plant(96, 128, noise=0.3))

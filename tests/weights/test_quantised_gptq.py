@@ -3,6 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 import rankwise
 from rankwise import Status
@@ -66,6 +67,35 @@ def test_gptq(tmp_path, bits, shuffled):
     assert (result["fc.weight"].shape, result["fc.weight"].dtype) == ((OUT, IN), f"GPTQ int{bits}")
     assert result["fc.weight"].rank == 6 or bits == 2
     assert rows_by_status(result)[Status.MERGED] == state.keys() - {"fc.bias"}
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+def test_a_last_word_that_is_not_full(bits):
+    state = gptq_state(bits)
+    inputs = IN - 9
+    state["fc.g_idx"] = state["fc.g_idx"][:inputs].clone()
+    state["fc.qweight"] = state["fc.qweight"][: -(-inputs * bits // 32)].clone()
+    values = load_weight(state, "fc.weight")
+    torch.testing.assert_close(values, expected_of(state, bits), rtol=1e-6, atol=0)
+
+
+def test_a_zero_point_of_zero_is_stored_as_the_largest_code():
+    state = gptq_state(4)
+    state["fc.qzeros"] = torch.full_like(state["fc.qzeros"], -1)
+    values = load_weight(state, "fc.weight")
+    torch.testing.assert_close(values, expected_of(state, 4), rtol=1e-6, atol=0)
+    assert values.min() >= 0
+
+
+def test_the_buffers_of_a_module():
+    state = gptq_state(4, shuffled=True)
+    layer = nn.Module()
+    for name, tensor in state.items():
+        layer.register_buffer(name.removeprefix("fc."), tensor)
+    model = nn.Module()
+    model.fc = layer
+    assert torch.equal(load_weight(model, "fc.weight"), load_weight(state, "fc.weight"))
+    assert [row.name for row in rankwise.probe(model).probed] == ["fc.weight"]
 
 
 @pytest.mark.parametrize("quantizer", ["gptq_v2", "auto_round"])

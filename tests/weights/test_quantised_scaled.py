@@ -109,6 +109,14 @@ def test_scales_that_are_exponents(tmp_path, as_bytes):
     }
 
 
+@pytest.mark.parametrize("stored", [torch.uint8, torch.float8_e8m0fnu])
+def test_an_exponent_that_stands_for_no_number(stored):
+    exponents = torch.full((64, 3), 127, dtype=torch.uint8)
+    exponents[5, 1] = 255
+    state = {"fc.weight": plant(64, 96).to(FP8), "fc.weight_scale": exponents.view(stored)}
+    assert rankwise.probe(state)["fc.weight"].status is Status.NOT_FINITE
+
+
 @pytest.mark.parametrize("scale", [(5,), (5, 2, 3), (7, 300), (0,), (200, 300, 1)])
 def test_a_scale_that_does_not_fit_is_never_measured_as_codes(scale):
     state = {"fc.weight": plant(200, 300).to(FP8), "fc.weight_scale": torch.ones(scale)}
@@ -143,6 +151,15 @@ def test_a_scale_per_expert():
     state = {"experts.w": codes, "experts.w_scale": scale}
     assert torch.equal(load_weight(state, "experts.w"), codes.float() * scale[:, None, None])
     assert torch.equal(load_weight(state, "experts.w", rows=(2, 1)), 2 * codes[2:].float())
+
+
+def test_a_scale_per_filter_of_a_convolution():
+    codes, scale = torch.randn(16, 8, 3, 3).to(FP8), torch.rand(16)
+    state = {"conv.weight": codes, "conv.weight_scale": scale}
+    expected = codes.float() * scale[:, None, None, None]
+    assert torch.equal(load_weight(state, "conv.weight"), expected)
+    row = rankwise.probe(state)["conv.weight"]
+    assert (row.kind, row.dtype) == ("conv2d", "fp8 e4m3, a scale per filter")
 
 
 def test_int8_with_zero_points():

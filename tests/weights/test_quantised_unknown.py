@@ -94,6 +94,35 @@ def test_a_layout_is_listed_and_none_of_its_tensors_is_a_layer(name):
     assert not [f for f in rankwise.check(state).findings if f.severity == "error"]
 
 
+def comfy(text):
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def test_fp8_of_comfyui_is_plain():
+    weight = plant(96, 128)
+    state = {
+        "fc.weight": (weight / weight.abs().max() * 448).to(torch.float8_e4m3fn),
+        "fc.weight_scale": weight.abs().max() / 448,
+        "fc.comfy_quant": comfy('{"format": "float8_e4m3fn"}'),
+    }
+    result = rankwise.probe(state)
+    assert {row.name: row.rank for row in result.probed} == {"fc.weight": 6}
+    assert rows_by_status(result)[Status.MERGED] == {"fc.weight_scale", "fc.comfy_quant"}
+
+
+@pytest.mark.parametrize("text", ['{"format": "nvfp4"}', "[]", "\x1b", '{"format": 3}'])
+def test_other_formats_of_comfyui_are_not_measured(text):
+    state = {
+        "fc.weight": codes(128, 64),
+        "fc.weight_scale": torch.ones(128, 8).to(torch.float8_e4m3fn),
+        "fc.weight_scale_2": torch.ones(()),
+        "fc.comfy_quant": comfy(text),
+    }
+    result = rankwise.probe(state)
+    assert result["fc.weight"].reason.startswith("quantised, not measured: ComfyUI's ")
+    assert rows_by_status(result)[Status.MERGED] == state.keys() - {"fc.weight"}
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -18,7 +18,7 @@ from rankwise.weights.quantised.unknown import mark_orphans
 from rankwise.weights.reparametrized import REPARAMETRIZATION_RULES
 from rankwise.weights.tensor import Status, Weight
 
-_RULES: tuple[Rule, ...] = (*REPARAMETRIZATION_RULES, *ADAPTER_RULES)
+_RULES: tuple[Rule, ...] = (*QUANTISED_RULES, *REPARAMETRIZATION_RULES, *ADAPTER_RULES)
 _OF_CODES = (Status.QUANTISED, Status.NO_DATA)
 # What DDP, torch.compile, FSDP and activation checkpointing put into parameters' names.
 _WRAPPERS = re.compile(
@@ -61,9 +61,8 @@ def combine_parts(weights: Sequence[Weight], config: Config | None = None) -> li
 
 def _find_whole(weight: Weight, context: Context) -> Whole | None:
     """Return the weight that this one is a part of, with all its parts; None if it is no part."""
-    if weight.obstacle is None:
-        rules = (*QUANTISED_RULES, *_RULES)
-    else:
+    rules = _RULES
+    if weight.obstacle is not None:
         # Codes whose type can't be probed as it is may be part of a weight that can.
         rules = QUANTISED_RULES if weight.obstacle[0] in _OF_CODES else ()
     for rule in rules:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from rankwise.weights.tensor import Weight
 
 _KINDS = ("nf4", "fp4")
 _TABLES = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
-_MAX_STATE = 1 << 16
 _LEVELS = 127
 
 
@@ -35,10 +33,10 @@ def _match_four_bits(codes: Weight, context: Context) -> Whole | None:
     """`X.weight` with `X.weight.absmax`, `.quant_map` and a state in JSON."""
     states = (f"{codes.name}.quant_state.bitsandbytes__{kind}" for kind in _KINDS)
     state = layout.find_first(states, context)
+    if state is None and f"{codes.name}.absmax" not in context.by_name:
+        return None
     tables = {t: context.by_name.get(f"{codes.name}.{t}") for t in _TABLES}
     stored = {t: part for t, part in tables.items() if part is not None}
-    if state is None and "absmax" not in stored:
-        return None
     parts = (*((state,) if state else ()), *stored.values())
     settings = None if state is None else _read_state(state)
     if state is None or settings is None:
@@ -59,16 +57,8 @@ def _match_four_bits(codes: Weight, context: Context) -> Whole | None:
 
 
 def _read_state(state: Weight) -> FourBitState | None:
-    """Read the state, which is JSON stored as bytes; None if it is something else."""
-    data = layout.read_small(state, _MAX_STATE)
-    if data is None or data.dtype != torch.uint8:
-        return None
-    try:
-        value = json.loads(bytes(data.tolist()))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, Mapping):
-        return None
+    """Read the state; None if it is not what bitsandbytes writes."""
+    value = layout.read_json(state)
     shape, offset = value.get("shape"), value.get("nested_offset", 0.0)
     if not isinstance(shape, list) or not all(type(side) is int and side > 0 for side in shape):
         return None

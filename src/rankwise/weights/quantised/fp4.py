@@ -32,15 +32,18 @@ def match_fp4(
     lead, pairs = codes.shape[:-1], codes.shape[-1]
     beside = find_beside(name, context)
     shape = (*lead, 2 * pairs)
-    if scale.dtype in layout.EXPONENTS and scale.shape == (*lead, 2 * pairs // _MX_BLOCK):
-        if 2 * pairs % _MX_BLOCK:
-            return None
+    in_exponents = scale.dtype in layout.EXPONENTS
+    # Codes in int8 with scales that are no powers of two may be integers as well as pairs.
+    is_stated = layout.read_text(context.config, "expert_dtype") == "fp4" and layout.is_scale(scale)
+    blocks, rest = divmod(2 * pairs, _MX_BLOCK)
+    if (in_exponents or is_stated) and not rest and scale.shape == (*lead, blocks):
         return build_whole(
             name, (codes, scale), _decode_mxfp4, shape=shape, stored="MXFP4", beside=beside
         )
-    in_exponents = scale.dtype in layout.EXPONENTS and codes.dtype == torch.uint8
-    if in_exponents and pairs % 24 == 0 and scale.shape == (*lead, pairs // 24):
-        shape = (*lead, pairs // 24 * _MX_BLOCK)
+    triples, rest = divmod(pairs, 24)
+    is_uint8 = codes.dtype == torch.uint8
+    if in_exponents and is_uint8 and not rest and scale.shape == (*lead, triples):
+        shape = (*lead, triples * _MX_BLOCK)
         return build_whole(
             name, (codes, scale), _decode_mxfp6, shape=shape, stored="MXFP6", beside=beside
         )

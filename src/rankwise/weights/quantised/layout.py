@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -28,12 +29,15 @@ EXPONENTS = (torch.uint8, E8M0)
 BYTES = (torch.uint8, torch.int8, FLOAT4)  # what two 4-bit floats are stored as
 _SCALES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
+_MAX_JSON = 1 << 16
+
 # Tensors of a quantised layer that its weight is not computed from: scales of what goes in and out.
 _BESIDE_MODULE = (
     *("input_scale", "input_scale_ub", "input_scale_inv", "input_zero_point", "input_global_scale"),
     *("activation_scale", "activation_scale_inv", "act_global_scale", "act_pre_scale"),
     *("input_activation_scale", "output_activation_scale", "scale_input", "pre_quant_scale"),
     *("k_scale", "v_scale", "q_scale", "output_scale", "output_zero_point", "weight_format"),
+    *("comfy_quant", "scaled_fp8"),
 )
 _BESIDE_WEIGHT = ("_activation_scale", "_input_scale", "_act_pre_scale")
 
@@ -105,6 +109,18 @@ def read_small(weight: Weight, limit: int) -> Tensor | None:
         return None
 
 
+def read_json(weight: Weight) -> Settings:
+    """Read settings that are stored as bytes of JSON; empty if they are something else."""
+    data = read_small(weight, _MAX_JSON)
+    if data is None or data.dtype != torch.uint8:
+        return {}
+    try:
+        value = json.loads(bytes(data.tolist()))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def align_scale(shape: Sequence[int], scale: Sequence[int]) -> tuple[int, ...] | None:
     """Return a scale's shape with as many axes as the weight's; None if it can't be."""
     if math.prod(scale) == 1:
@@ -124,12 +140,14 @@ def fit_scale(
 
 def describe_blocks(shape: Sequence[int], blocks: Sequence[int]) -> str:
     """Return how far a scale reaches, in words."""
-    rows, columns = blocks[-2:]
-    if tuple(blocks[-2:]) == tuple(shape[-2:]):
+    if tuple(blocks) == tuple(shape):
         return "a scale per tensor"
-    if rows == 1 and columns == shape[-1]:
+    if tuple(blocks[1:]) == tuple(shape[1:]):
+        return {2: "a scale per row", 3: "a scale per matrix"}.get(len(shape), "a scale per filter")
+    rows, columns = blocks[-2:]
+    if columns == shape[-1] and rows == 1:
         return "a scale per row"
-    if columns == 1 and rows == shape[-2]:
+    if rows == shape[-2] and columns == 1:
         return "a scale per column"
     return f"blocks of {columns}" if rows == 1 else f"{rows}×{columns} blocks"
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from rankwise._text import sanitize
 from rankwise.weights.parts import Context, Rule, Whole
 from rankwise.weights.quantised import layout
 from rankwise.weights.quantised.layout import find_beside, refuse
@@ -82,14 +83,35 @@ _PART_ENDS = ("_scale_inv", "_scales", "_weight_scale", "._scale", "._shift")
 
 def _match_layout(codes: Weight, context: Context) -> Whole | None:
     """A layout that is known by its tensors' names, and not measured."""
+    if codes.dtype.is_floating_point:
+        return None
     prefix, last = layout.split_name(codes.name)
     for entry in _BY_CODES.get(last, ()):
         needed = layout.find_all((prefix + name for name in entry.needed), context)
-        if len(needed) == len(entry.needed) and not codes.dtype.is_floating_point:
+        if len(needed) == len(entry.needed):
             others = layout.find_all((prefix + name for name in entry.others), context)
             beside = find_beside(codes.name, context)
             return refuse(codes, entry.title, (*needed, *others, *beside))
     return None
+
+
+def _match_comfy(codes: Weight, context: Context) -> Whole | None:
+    """`X.weight` of ComfyUI with `X.comfy_quant`, JSON that names a format.
+
+    Its FP8 is plain. Other formats have scales in the order of a kernel, or a rotated weight.
+    """
+    prefix, last = layout.split_name(codes.name)
+    stated = context.by_name.get(f"{prefix}comfy_quant")
+    if last != "weight" or stated is None:
+        return None
+    settings = layout.read_json(stated)
+    title = layout.read_text(settings, "format")
+    if codes.dtype in layout.FLOAT8 and title.startswith("float8_") and len(settings) == 1:
+        return None
+    others = ("weight_scale", "weight_scale_2", "weight_s_rel", "weight_s_channel")
+    names = (prefix + name for name in (*others, "weight_codebook", "weight_zero_point"))
+    parts = (stated, *layout.find_all(names, context), *find_beside(codes.name, context))
+    return refuse(codes, f"ComfyUI's {sanitize(title[:32]) or 'format'}", parts)
 
 
 def _match_codes(codes: Weight, context: Context) -> Whole | None:
@@ -98,7 +120,9 @@ def _match_codes(codes: Weight, context: Context) -> Whole | None:
         return None
     if math.prod(codes.shape) < _MIN_CODES or _is_part(codes.name):
         return None
-    prefix, _ = layout.split_name(codes.name)
+    prefix, last = layout.split_name(codes.name)
+    if last in _SCALES or last in _ZEROS:
+        return None
     stem = codes.name.removesuffix("_packed").removesuffix("._data")
     names = (
         *(prefix + name for name in (*_SCALES, *_ZEROS)),
@@ -125,5 +149,7 @@ def _is_part(name: str) -> bool:
     return layout.split_name(name)[1] in _PARTS or name.endswith(_PART_ENDS)
 
 
-LAYOUT_RULES: tuple[Rule, ...] = (_match_layout,)  # tried first: their names say what they are
-UNKNOWN_RULES: tuple[Rule, ...] = (_match_codes,)  # tried last
+# Tried first: their names say what they are.
+LAYOUT_RULES: tuple[Rule, ...] = (_match_layout, _match_comfy)
+# Tried last.
+UNKNOWN_RULES: tuple[Rule, ...] = (_match_codes,)
