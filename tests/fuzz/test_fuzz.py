@@ -9,23 +9,6 @@ INPUTS = 2000
 CHUNKS = 2
 SIZE = -(-INPUTS // (len(FORMATS) * CHUNKS))
 
-_TOO_LONG = "OSError: a file name in the input is too long for Path.exists()"
-_ALLOCATES = "torch.load allocates what the pickle claims before it reads the record"
-_PIPE = "check() opens config.json without asking whether it is a pipe, and waits for ever"
-# Inputs that fail today, and why. Each runs below; one that passes must be removed here.
-KNOWN = {
-    ("torch-legacy", 70): _ALLOCATES,
-    ("torch-legacy", 101): _ALLOCATES,
-    ("torch-legacy", 134): _ALLOCATES,
-    ("torch-legacy", 145): _ALLOCATES,
-    ("onnx", 15): _TOO_LONG,
-    ("folder", 93): _TOO_LONG,
-    ("folder", 159): _TOO_LONG,
-    ("quantised", 26): _PIPE,
-    ("quantised", 110): _PIPE,
-    ("stack", 77): _PIPE,
-}
-
 
 def _judge(name, seed, watch):
     command = f"python -m tests.fuzz --replay {name} {seed}"
@@ -39,20 +22,9 @@ def _judge(name, seed, watch):
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutated_inputs_are_read_or_refused(name, chunk, watch):
     seeds = range(chunk * SIZE, (chunk + 1) * SIZE)
-    outcomes = [_judge(name, seed, watch) for seed in seeds if (name, seed) not in KNOWN]
+    outcomes = [_judge(name, seed, watch) for seed in seeds]
     refused = outcomes.count(Outcome.REFUSED)
     assert SIZE // 5 < refused < SIZE - SIZE // 5, "mutations are too harsh or too mild"
-
-
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    [
-        pytest.param(*place, marks=pytest.mark.xfail(reason=reason, run=reason != _PIPE))
-        for place, reason in KNOWN.items()
-    ],
-)
-def test_known_failure(name, seed, watch):
-    _judge(name, seed, watch)
 
 
 @pytest.mark.parametrize("name", FORMATS)

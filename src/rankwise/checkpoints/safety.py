@@ -132,7 +132,8 @@ def safe_join(folder: Path, name: str) -> Path:
     path = folder / name
     try:
         real, home = path.resolve(), folder.resolve()
-    except (OSError, RuntimeError) as error:  # a link to itself
+    # A link to itself, a name that is too long or that no file system can have.
+    except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{format_path(path)}: can't be reached.") from error
     if not real.is_relative_to(home) and real.parent != _find_blobs(home):
         raise UnsafeFileError(
@@ -140,6 +141,14 @@ def safe_join(folder: Path, name: str) -> Path:
             "Give the path of the real file, or copy it into the folder."
         )
     return path
+
+
+def is_present(path: Path) -> bool:
+    """Return whether there is a file; a name that no file can have means that there is none."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _find_blobs(home: Path) -> Path | None:

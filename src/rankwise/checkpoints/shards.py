@@ -14,6 +14,7 @@ from rankwise.checkpoints.safety import (
     build_unreadable,
     convert_errors,
     format_path,
+    is_present,
     list_some,
     parse_json_object,
     safe_join,
@@ -79,7 +80,7 @@ def read_index(path: Path, open_file: Callable[[Path], Weights]) -> Weights:
     """
     places = _read_weight_map(path)
     files = {name: safe_join(path.parent, name) for name in sort_names(set(places.values()))}
-    missing = [name for name, file in files.items() if not file.exists()]
+    missing = [name for name, file in files.items() if not is_present(file)]
     if missing:
         raise CheckpointError(
             f"{format_path(path)}: refers to missing files ({list_some(map(quote, missing))}); "

@@ -28,6 +28,7 @@ from rankwise.checkpoints.safety import (
     convert_errors,
     format_path,
     get_file_size,
+    is_present,
     safe_join,
 )
 from rankwise.errors import CheckpointError, MissingExtraError
@@ -207,7 +208,7 @@ class _ExternalFiles:
     def _open(self, name: str, location: str) -> _ExternalFile:
         if location not in self._files:
             path = safe_join(self._model.parent, location)
-            if not path.exists():
+            if not is_present(path):
                 raise CheckpointError(
                     f"{format_path(self._model)}: the data of {quote(name)} is in "
                     f"{quote(location)}, which is missing; put it beside the model."

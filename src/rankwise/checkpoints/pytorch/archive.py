@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rankwise._text import quote, sanitize
+from rankwise.checkpoints.pytorch.limits import check_program
 from rankwise.checkpoints.pytorch.stand_ins import replace_globals, stand_ins
 from rankwise.checkpoints.records import Record, read_record, read_records
 from rankwise.checkpoints.safety import convert_errors, format_path
@@ -51,14 +52,12 @@ class TorchArchive:
     def find_record(self, tensor: Tensor) -> Record | None:
         """Return the record with a tensor's data, None where it was saved without data."""
         offset = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
-        if offset is None:
-            _check_torch()
-            return None
-        return self._records[offset]
+        return None if offset is None else self._records[offset]
 
 
 def read_archive(source: FileSource) -> TorchArchive:
     """Read the pickle of an archive, and where the data of its tensors lies."""
+    _check_torch()
     records = {record.name: record for record in read_records(source)}
     for record in records.values():
         if record.is_compressed or record.size != record.stored:
@@ -74,6 +73,7 @@ def read_archive(source: FileSource) -> TorchArchive:
             f"{quote(prefix + '/data.pkl')}; it is damaged."
         )
     content = replace_globals(read_record(source, program).numpy().tobytes())
+    check_program(source, content)
     data = [record for name, record in records.items() if name.startswith(f"{prefix}/data/")]
     archive, offsets = _build_archive(content, data, len(prefix))
     tree = load_pickle(source, lambda encoding: _load(archive, encoding))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from rankwise._text import format_count
 from rankwise.checkpoints.nested import Selection, select_weights
 from rankwise.checkpoints.pytorch.archive import TorchArchive, load_pickle, read_archive
 from rankwise.checkpoints.pytorch.layout import Layout, build_dequantiser, describe_layout, locate
+from rankwise.checkpoints.pytorch.limits import BoundedReader, check_program
 from rankwise.checkpoints.pytorch.stand_ins import NestedTensor, QuantisedTensor
 from rankwise.checkpoints.safety import build_unreadable, convert_errors, format_path
 from rankwise.checkpoints.source import FileSource, open_source
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KIND = "a PyTorch file"
+_LEGACY_PICKLES = 5  # a number, the version, the system, the content, the names of storages
 # A tensor may repeat one stored number a billion times over. Up to this size it is just a buffer.
 _MAX_REPEATED = 2**20
 # All tensors together may take so many times what is stored: views of one storage take more.
@@ -52,6 +55,13 @@ def read_torch_zip(path: Path, key: str | None) -> Weights:
 def read_torch_legacy(path: Path, key: str | None) -> Weights:
     """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole."""
     source = open_source(path)
+    with source.open() as opened:
+        file = io.BufferedReader(opened.as_file())  # type: ignore[type-var]
+        try:
+            for _ in range(_LEGACY_PICKLES):
+                check_program(source, BoundedReader(file, source.size))
+        finally:
+            file.detach()  # or the file would be closed with it
 
     def load(encoding: str) -> object:
         with source.open() as file:
