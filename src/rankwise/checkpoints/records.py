@@ -141,8 +141,8 @@ def read_record(source: FileSource, record: Record) -> Tensor:
         content = source.read_tensor(record.start, record.size)
     if zlib.crc32(get_buffer(content)) != record.checksum:
         raise CheckpointError(
-            f"{format_path(source.path)}: the entry {quote(record.name)} is damaged: "
-            "its checksum (CRC-32) does not agree."
+            f"{format_path(source.path)}: can't be read: the entry {quote(record.name)} is "
+            "damaged, as its checksum (CRC-32) does not agree."
         )
     return content
 
