@@ -184,6 +184,7 @@ def test_words_with_room_to_spare():
         ("weight_shape", torch.tensor([2**40, 2**40])),
         ("weight_shape", torch.tensor([ROWS, 2**40])),
         ("weight_shape", torch.tensor([ROWS, -5])),
+        ("weight_shape", torch.tensor([ROWS - 1, COLUMNS])),
         ("weight_shape", torch.tensor([ROWS, COLUMNS, 1])),
         ("weight_shape", torch.tensor([float("nan"), 1])),
         ("weight_shape", torch.zeros(10**5)),

@@ -98,16 +98,31 @@ def comfy(text):
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
 
-def test_fp8_of_comfyui_is_plain():
+@pytest.mark.parametrize("more", ["", ', "full_precision_matrix_mult": true'])
+def test_fp8_of_comfyui_is_plain(more):
     weight = plant(96, 128)
     state = {
         "fc.weight": (weight / weight.abs().max() * 448).to(torch.float8_e4m3fn),
         "fc.weight_scale": weight.abs().max() / 448,
-        "fc.comfy_quant": comfy('{"format": "float8_e4m3fn"}'),
+        "fc.comfy_quant": comfy(f'{{"format": "float8_e4m3fn"{more}}}'),
     }
     result = rankwise.probe(state)
     assert {row.name: row.rank for row in result.probed} == {"fc.weight": 6}
     assert rows_by_status(result)[Status.MERGED] == {"fc.weight_scale", "fc.comfy_quant"}
+
+
+def test_a_rotated_weight_of_comfyui_is_not_measured():
+    state = {
+        "fc.weight": plant(96, 128).to(torch.float8_e4m3fn),
+        "fc.weight_scale": torch.ones(()),
+        "fc.comfy_quant": comfy('{"format": "float8_e4m3fn", "convrot": true}'),
+    }
+    assert rankwise.probe(state)["fc.weight"].status is Status.QUANTISED
+
+
+def test_without_data_that_is_the_reason():
+    state = {name: part.to("meta") for name, part in LAYOUTS["HQQ"].items()}
+    assert rankwise.probe(state)["W_q"].status is Status.NO_DATA
 
 
 @pytest.mark.parametrize("text", ['{"format": "nvfp4"}', "[]", "\x1b", '{"format": 3}'])
