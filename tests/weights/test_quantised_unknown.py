@@ -49,6 +49,22 @@ LAYOUTS = {
         "tables": torch.rand(16, 8),
         "tables2": torch.rand(16, 8, 8),
     },
+    "SpQR": {
+        "dense_weights": codes(64, 16, dtype=torch.int64),
+        "row_offsets": codes(65, dtype=torch.int32),
+        "col_vals": codes(30, dtype=torch.int32),
+    },
+    "SINQ": {"W_q": codes(64, 64), "scales": torch.rand(64, 8), "scale2": torch.rand(1, 64)},
+    "packed codes of quanto": {
+        "weight._data._data": codes(64, 32),
+        "weight._scale": torch.rand(64, 4),
+        "weight._shift": torch.rand(64, 4),
+    },
+    "neither GPTQ nor AWQ (gemm)": {  # AWQ (gemv): [out, in/8], scales [out, groups]
+        "qweight": codes(64, 16, dtype=torch.int32),
+        "qzeros": codes(64, 1, dtype=torch.int32),
+        "scales": torch.rand(64, 8),
+    },
     "VPTQ": {
         "indices": codes(1, 64, 16, dtype=torch.int16),
         "centroids.weight": torch.rand(16, 64),
