@@ -123,6 +123,11 @@ def test_a_hostile_state_gives_a_row(key, value):
         assert row.reason.startswith("quantised, not measured: bitsandbytes 4-bit")
 
 
+def test_a_shape_with_fewer_numbers_than_codes():
+    state = with_state(four_bit_layer().state_dict(), shape=[1, 96 * 128 - 8])
+    assert rankwise.probe(state)["0.weight"].status is Status.QUANTISED
+
+
 @given(st.binary(max_size=40))
 def test_a_state_that_is_not_json_gives_a_row(data):
     state = dict(four_bit_layer().state_dict())

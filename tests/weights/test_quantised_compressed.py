@@ -161,6 +161,15 @@ def test_a_last_word_that_is_not_full(bits):
     assert torch.equal(values, codes * scale)
 
 
+def test_a_shape_with_other_rows_than_the_codes():
+    state = {
+        "fc.weight_packed": torch.zeros(ROWS, COLUMNS // 8, dtype=torch.int32),
+        "fc.weight_scale": torch.ones(1),
+        "fc.weight_shape": torch.tensor([ROWS - 1, COLUMNS]),
+    }
+    assert rankwise.probe(state)["fc.weight_packed"].status is Status.QUANTISED
+
+
 def test_words_with_room_to_spare():
     """Older versions of the library put ten 3-bit codes into a word, and left two bits empty."""
     codes = torch.randint(0, 8, (ROWS, COLUMNS))
@@ -184,6 +193,7 @@ def test_words_with_room_to_spare():
         ("weight_shape", torch.tensor([2**40, 2**40])),
         ("weight_shape", torch.tensor([ROWS, 2**40])),
         ("weight_shape", torch.tensor([ROWS, -5])),
+        ("weight_shape", torch.tensor([ROWS - 1, COLUMNS])),
         ("weight_shape", torch.tensor([ROWS, COLUMNS, 1])),
         ("weight_shape", torch.tensor([float("nan"), 1])),
         ("weight_shape", torch.zeros(10**5)),

@@ -7,6 +7,8 @@ from torch import nn
 
 import rankwise
 from rankwise import Status
+from rankwise.weights.combine import combine_parts
+from rankwise.weights.module import describe_tensor
 from tests.reference.quantised_reference import dequantise_awq, dequantise_gptq, pack_words
 from tests.weights.quantised_files import load_weight, plant, probe_file, rows_by_status
 
@@ -105,6 +107,14 @@ def test_zero_points_as_they_are(quantizer):
     config = {"quantization_config": {"bits": 4, "group_size": GROUP, key: quantizer}}
     expected = expected_of(state, 4, minus_one=0)
     assert torch.allclose(load_weight(state, "fc.weight", config), expected, rtol=1e-6, atol=0)
+
+
+def test_planes_of_bits_are_not_measured():
+    stored = [describe_tensor(name, tensor) for name, tensor in gptq_state(3).items()]
+    config = {"quantization_config": {"checkpoint_format": "gptq_p"}}
+    rows = {weight.name: weight for weight in combine_parts(stored, config)}
+    assert rows["fc.qweight"].obstacle[0] is Status.QUANTISED
+    assert "gptq_p" in rows["fc.qweight"].obstacle[1]
 
 
 def test_centred_zero_points_show_the_format():

@@ -51,12 +51,22 @@ def test_torchao(tmp_path, name):
     assert rows_by_status(result)[Status.MERGED] == state.keys()
 
 
-def test_a_layout_of_torchao_that_is_not_known():
-    state = {
-        "fc._weight_qdata": torch.zeros(96, 64, dtype=torch.uint8),
-        "fc._weight_scale": torch.ones(96, 8).to(torch.float8_e4m3fn),
-        "fc._weight_per_tensor_scale": torch.ones(()),
-    }
+@pytest.mark.parametrize(
+    "state",
+    [
+        {
+            "fc._weight_qdata": torch.zeros(96, 64, dtype=torch.uint8),
+            "fc._weight_scale": torch.ones(96, 8).to(torch.float8_e4m3fn),
+            "fc._weight_per_tensor_scale": torch.ones(()),
+        },
+        {  # pairs of 4-bit integers, whose scales would fit integers of 8 bits as well
+            "fc._weight_qdata": torch.zeros(16, 32, dtype=torch.int8),
+            "fc._weight_scale": torch.ones(2, 16),
+            "fc._weight_zero_point": torch.ones(2, 16),
+        },
+    ],
+)
+def test_a_layout_of_torchao_that_is_not_known(state):
     result = rankwise.probe(state)
     assert result["fc._weight_qdata"].status is Status.QUANTISED
     assert rows_by_status(result)[Status.MERGED] == state.keys() - {"fc._weight_qdata"}

@@ -49,6 +49,22 @@ LAYOUTS = {
         "tables": torch.rand(16, 8),
         "tables2": torch.rand(16, 8, 8),
     },
+    "SpQR": {
+        "dense_weights": codes(64, 16, dtype=torch.int64),
+        "row_offsets": codes(65, dtype=torch.int32),
+        "col_vals": codes(30, dtype=torch.int32),
+    },
+    "SINQ": {"W_q": codes(64, 64), "scales": torch.rand(64, 8), "scale2": torch.rand(1, 64)},
+    "packed codes of quanto": {
+        "weight._data._data": codes(64, 32),
+        "weight._scale": torch.rand(64, 4),
+        "weight._shift": torch.rand(64, 4),
+    },
+    "neither GPTQ nor AWQ (gemm)": {  # AWQ (gemv): [out, in/8], scales [out, groups]
+        "qweight": codes(64, 16, dtype=torch.int32),
+        "qzeros": codes(64, 1, dtype=torch.int32),
+        "scales": torch.rand(64, 8),
+    },
     "VPTQ": {
         "indices": codes(1, 64, 16, dtype=torch.int16),
         "centroids.weight": torch.rand(16, 64),
@@ -98,16 +114,31 @@ def comfy(text):
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
 
-def test_fp8_of_comfyui_is_plain():
+@pytest.mark.parametrize("more", ["", ', "full_precision_matrix_mult": true'])
+def test_fp8_of_comfyui_is_plain(more):
     weight = plant(96, 128)
     state = {
         "fc.weight": (weight / weight.abs().max() * 448).to(torch.float8_e4m3fn),
         "fc.weight_scale": weight.abs().max() / 448,
-        "fc.comfy_quant": comfy('{"format": "float8_e4m3fn"}'),
+        "fc.comfy_quant": comfy(f'{{"format": "float8_e4m3fn"{more}}}'),
     }
     result = rankwise.probe(state)
     assert {row.name: row.rank for row in result.probed} == {"fc.weight": 6}
     assert rows_by_status(result)[Status.MERGED] == {"fc.weight_scale", "fc.comfy_quant"}
+
+
+def test_a_rotated_weight_of_comfyui_is_not_measured():
+    state = {
+        "fc.weight": plant(96, 128).to(torch.float8_e4m3fn),
+        "fc.weight_scale": torch.ones(()),
+        "fc.comfy_quant": comfy('{"format": "float8_e4m3fn", "convrot": true}'),
+    }
+    assert rankwise.probe(state)["fc.weight"].status is Status.QUANTISED
+
+
+def test_without_data_that_is_the_reason():
+    state = {name: part.to("meta") for name, part in LAYOUTS["HQQ"].items()}
+    assert rankwise.probe(state)["W_q"].status is Status.NO_DATA
 
 
 @pytest.mark.parametrize("text", ['{"format": "nvfp4"}', "[]", "\x1b", '{"format": 3}'])

@@ -47,7 +47,7 @@ def match_fp4(
         return build_whole(
             name, (codes, scale), _decode_mxfp6, shape=shape, stored="MXFP6", beside=beside
         )
-    if scale.dtype == torch.float8_e4m3fn and codes.dtype != torch.int8:
+    if scale.dtype == torch.float8_e4m3fn:
         return _match_nvfp4(name, codes, scale, context)
     return None
 

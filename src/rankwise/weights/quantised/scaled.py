@@ -65,9 +65,10 @@ def _match_torchao(codes: Weight, context: Context) -> Whole | None:
 
 def _match_quanto(codes: Weight, context: Context) -> Whole | None:
     """`X.weight._data`, `X.weight._scale`: quanto's tensors of one byte."""
-    name, _, last = codes.name.rpartition(".")
+    # Packed codes are a tensor within the tensor: `X.weight._data._data`.
+    name = codes.name.removesuffix("._data").removesuffix("._data")
     scale = context.by_name.get(f"{name}._scale")
-    if last != "_data" or scale is None or len(codes.shape) < 2:
+    if name == codes.name or scale is None or len(codes.shape) < 2:
         return None
     shift = layout.find_all((f"{name}._shift",), context)
     beside = (*shift, *find_beside(name, context))

@@ -106,7 +106,8 @@ def _match_comfy(codes: Weight, context: Context) -> Whole | None:
         return None
     settings = layout.read_json(stated)
     title = layout.read_text(settings, "format")
-    if codes.dtype in layout.FLOAT8 and title.startswith("float8_") and len(settings) == 1:
+    is_rotated = any("rot" in key.lower() for key in settings)
+    if codes.dtype in layout.FLOAT8 and title.startswith("float8_") and not is_rotated:
         return None
     others = ("weight_scale", "weight_scale_2", "weight_s_rel", "weight_s_channel")
     names = (prefix + name for name in (*others, "weight_codebook", "weight_zero_point"))
