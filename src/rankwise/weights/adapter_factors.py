@@ -291,6 +291,7 @@ def _list_others(names: _Names, context: Context) -> Iterator[Weight]:
 
 def _find_scale(names: _Names, context: Context, rank: int) -> _Scale:
     """Return α/r, or α/√r for rsLoRA; 1 where α is not known."""
+    rank = max(rank, 1)  # of factors without numbers
     alpha = context.by_name.get(f"{names.base}.alpha")
     if alpha is not None and math.prod(alpha.shape) == 1 and alpha.dtype.is_floating_point:
         return _Scale(1 / rank, alpha)

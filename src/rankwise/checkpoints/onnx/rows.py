@@ -79,6 +79,8 @@ def _build_weights(
     # Types of 4 bits have no row of their own, but their codes can be read.
     broken = next((o for o in sources if o is not None and o[0] is not Status.QUANTISED), None)
     if broken is not None:
+        if weight.obstacle is None and not weight.dtype.is_floating_point:
+            broken = (Status.QUANTISED, f"quantised, not measured: {broken[1]}")
         return [dataclasses.replace(weight, obstacle=broken)]
     if use.obstacle:
         obstacle = (Status.QUANTISED, f"quantised, not measured: {use.obstacle}")

@@ -155,8 +155,13 @@ def _describe_loaded(source: FileSource, name: str, tensor: Tensor, budget: _Bud
     if obstacle is not None:
         return build_unreadable(source.path, name, shape, dtype, obstacle)
     if tensor.is_quantized:
+
+        def load_quantised() -> Tensor:
+            with convert_errors(source.path, _KIND):
+                return tensor.dequantize()
+
         stored = str(dtype).removeprefix("torch.")
-        return Weight(name, shape, torch.float32, tensor.dequantize, identity, stored=stored)
+        return Weight(name, shape, torch.float32, load_quantised, identity, stored=stored)
     obstacle = _SCALE if dtype == torch.float8_e8m0fnu else None
     return Weight(name, shape, dtype, tensor.detach, identity, obstacle=obstacle)
 

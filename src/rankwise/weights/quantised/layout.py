@@ -188,7 +188,9 @@ def build_whole(
         )
         return check(decode(*(piece.detach() for piece in pieces)), (count, *shape[1:]))
 
-    obstacles = (part.obstacle for part in inputs if part.obstacle)
+    obstacles = [part.obstacle for part in inputs if part.obstacle]
+    if any(part.dtype.is_complex for part in inputs):
+        obstacles = [(Status.QUANTISED, f"quantised, not measured: {stored} with complex numbers")]
     codes = inputs[0]
     weight = Weight(
         name,
