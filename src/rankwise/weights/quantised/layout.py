@@ -190,7 +190,7 @@ def build_whole(
 
     obstacles = [part.obstacle for part in inputs if part.obstacle]
     if any(part.dtype.is_complex for part in inputs):
-        obstacles = [(Status.QUANTISED, f"quantised, not measured: {stored} with complex numbers")]
+        obstacles = [(Status.COMPLEX, f"{stored} with complex numbers")]
     codes = inputs[0]
     weight = Weight(
         name,
