@@ -24,6 +24,8 @@ from rankwise.weights.tensor import Status, Weight, Weights
 
 # Tensors that are not probed but hold numbers that can be damaged.
 _ALSO_READ = {Status.VECTOR, Status.TOO_SMALL, Status.NOT_A_WEIGHT}
+# Singular values of so many layers are kept for pages; of thousands of experts they take gigabytes.
+_MAX_SPECTRA = 4096
 _CHECKED = {Status.PROBED, Status.NOT_FINITE}
 # A broken file, a tensor subclass without some operation, no memory left.
 _UNREADABLE = (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError)
@@ -109,7 +111,7 @@ def inspect_weights(
     marked = mark_ties(weights.tensors)
     rows = measure_weights(
         marked,
-        spectra=spectra,
+        spectra=spectra and len(marked) <= _MAX_SPECTRA,
         compare=True,
         inspect=inspect,
         progress=progress,
