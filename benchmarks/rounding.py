@@ -110,8 +110,8 @@ def _count_false_directions(dtype: torch.dtype) -> int:
 def _introduce(cases: list[_Case]) -> str:
     return f"""{len(cases):,} matrices of {len(_SHAPES)} shapes from 8 × 8 to 256 × 300, ranks 1 to
 L/4, factors of four kinds ({", ".join(_FACTORS)}), entries of variance 1 and noise of the given
-standard deviation; those whose planted rank is found in float64. Each cell: the share whose rank
-is the same after storing, and in how many it is larger (+) or smaller (−)."""
+standard deviation; those whose planted rank is found in float64. Each cell: the share whose rank is
+the same after storing, and in how many it is larger (+) or smaller (−)."""
 
 
 def _format_noise(cases: list[_Case], planted: dict[torch.dtype, list[int | None]]) -> str:

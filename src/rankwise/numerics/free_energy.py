@@ -89,7 +89,8 @@ class FreeEnergy:
         """Return every v where F can have its infimum: inside an interval, or at an edge."""
         breakpoints = self.lam[::-1] / self.x_bar  # ascending
         inside = breakpoints[(breakpoints > lower) & (breakpoints < upper)]
-        edges = np.concatenate(([lower], np.unique(inside), [upper]))
+        edges = np.concatenate(([lower], inside, [upper]))
+        edges = edges[np.concatenate(([True], edges[1:] > edges[:-1]))]  # np.unique sorts again
         at = len(self.lam) - np.searchsorted(breakpoints, edges, side="right")
         below = len(self.lam) - np.searchsorted(breakpoints, edges, side="left")
         below[0] = at[0]  # nothing below the lower bound is searched
@@ -213,7 +214,10 @@ class FreeEnergy:
     def _sum_kept(self, v: Array, count: Counts, *terms: Callable[[Array], Array]) -> Array:
         """Return Σ_{i < count} term(τ(λ_i/v)) for each term and each v."""
         sums = np.zeros((len(terms), len(v)))
-        step = max(1, _BLOCK // max(1, int(count.max(initial=0))))
+        widest = int(count.max(initial=0))
+        if widest == 0:
+            return sums
+        step = max(1, _BLOCK // widest)
         for start in range(0, len(v), step):
             block = slice(start, start + step)
             widest = int(count[block].max())

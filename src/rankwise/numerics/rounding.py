@@ -50,12 +50,13 @@ class StoredType:
     smallest_step: float  # that of numbers close to zero
 
     @classmethod
-    def from_dtype(cls, dtype: torch.dtype) -> StoredType:
-        """Return the steps of a torch type."""
+    def from_dtype(cls, dtype: torch.dtype, *, scaled: bool = False) -> StoredType:
+        """Return the steps of a torch type; of numbers that were scaled later, by their size."""
         info = torch.finfo(dtype)
         epsilon = _EPSILONS.get(dtype, info.eps)
         # In float64 the rank must not depend on the scale, down to the smallest number.
-        return cls(epsilon, 0.0 if dtype == torch.float64 else info.smallest_normal * epsilon)
+        is_relative = scaled or dtype == torch.float64
+        return cls(epsilon, 0.0 if is_relative else info.smallest_normal * epsilon)
 
     def compute_variances(self, values: Array, scale: float) -> Array:
         """Return the variance of each number's error, both in units of `scale`."""
@@ -68,18 +69,18 @@ class StoredType:
 
 
 def can_explain(
-    value: float, weight: Tensor, dtype: torch.dtype, spectrum: Spectrum, threshold: float
+    value: float, weight: Tensor, stored: StoredType, spectrum: Spectrum, threshold: float
 ) -> bool:
     """Return whether noise and rounding together can cause a singular value of this size.
 
     Args:
         value: The singular value.
         weight: The matrix, its first dimension the rows.
-        dtype: The type that its numbers were stored in.
+        stored: The type that its numbers were stored in.
         spectrum: Its spectrum.
         threshold: EVBMF's threshold, which tells the variance of the noise.
     """
-    stored, largest = StoredType.from_dtype(dtype), float(spectrum.values[0])
+    largest = float(spectrum.values[0])
     alpha = len(spectrum.values) / spectrum.columns
     by_row = threshold / math.sqrt(compute_limits(alpha)[1])  # √(Mσ²), a row's noise
     by_column = by_row * math.sqrt(alpha)
