@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankwise.numerics.evbmf import factorise
+from rankwise.numerics.rounding import StoredType
 
 FLOAT8 = [
     torch.float8_e4m3fn,
@@ -108,7 +109,7 @@ def test_dead_rows_do_not_hide_that_the_rest_is_rounding(dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_stored_type_counts_not_the_type_of_the_copy(dtype):
     rounded = plant((40, 90), "uneven rows", 3, seed=1).to(dtype)
-    assert factorise(rounded.double(), dtype)[1].rank == 3
+    assert factorise(rounded.double(), StoredType.from_dtype(dtype))[1].rank == 3
     assert factorise(rounded.double())[1].rank > 3  # as numbers of float64 they are no rounding
 
 

@@ -60,6 +60,17 @@ def test_fp8_experts_are_measured_one_by_one(tmp_path):
     assert result.figures.coverage == 1.0
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.02, 0.2])
+def test_rounding_to_fp8_is_no_structure_whatever_the_scale(tmp_path, noise):
+    torch.manual_seed(0)
+    weight = plant(128, 256, noise=noise)
+    scale = weight.abs().amax(1, keepdim=True) / 448
+    codes = (weight / scale).to(torch.float8_e4m3fn)
+    tensors = {"l.weight": codes, "l.weight_scale": scale}
+    (row,) = rankwise.probe(write(tmp_path, tensors, {})).probed
+    assert row.rank == 6
+
+
 def test_mxfp4_experts_of_gpt_oss(tmp_path):
     torch.manual_seed(0)
     tensors = {

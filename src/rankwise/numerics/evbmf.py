@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankwise.errors import ArgumentError
 from rankwise.numerics.free_energy import FreeEnergy
-from rankwise.numerics.rounding import can_explain, count_directions
+from rankwise.numerics.rounding import StoredType, can_explain, count_directions
 from rankwise.numerics.spectrum import (
     Array,
     Spectrum,
@@ -108,7 +108,7 @@ def _sort_descending(singular_values: npt.ArrayLike, columns: int) -> Array:
 
 def factorise(
     weight: Tensor,
-    stored: torch.dtype | None = None,
+    stored: StoredType | None = None,
     workspace: Workspace | None = None,
     *,
     overlap: bool = False,
@@ -118,7 +118,7 @@ def factorise(
     Args:
         weight: A floating tensor on any device, whose first dimension gives the matrix's rows; the
             others, taken together, give its columns.
-        stored: The type the numbers were stored in, where `weight` has a wider one.
+        stored: The type the numbers were stored in, where that is not the type of `weight`.
         workspace: That of the calling thread.
         overlap: Whether to compute `Spectrum.overlap` where that costs little.
 
@@ -137,7 +137,7 @@ def factorise(
         part, _ = _split(spectrum.values, spectrum.columns)
     if part.rank == 0:
         return spectrum, part
-    stored = stored or weight.dtype
+    stored = stored or StoredType.from_dtype(weight.dtype)
     if part.noise_variance == 0.0 and (alive := _drop_zeros(weight)) is not None:
         return spectrum, factorise(alive, stored)[1]
     smallest = float(spectrum.values[part.rank - 1])

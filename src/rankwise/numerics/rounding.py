@@ -117,13 +117,13 @@ class _Fit:
     rank: int
 
 
-def count_directions(weight: Tensor, dtype: torch.dtype) -> int:
+def count_directions(weight: Tensor, stored: StoredType) -> int:
     """Count the directions of a matrix that neither rounding nor noise explains.
 
     The noise has the variance step²/12 of rounding plus an unknown ν², the same for all numbers:
     the one that gives the noise variance 1 after scaling.
     """
-    stored, scale = StoredType.from_dtype(dtype), find_scale(weight)
+    scale = find_scale(weight)
     matrix = weight.detach().cpu().to(torch.float64).flatten(1).numpy() / scale
     matrix = matrix[matrix.any(1)][:, matrix.any(0)]
     if matrix.shape[0] > matrix.shape[1]:

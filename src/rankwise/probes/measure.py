@@ -20,6 +20,7 @@ from rankwise.numerics import metrics
 from rankwise.numerics.evbmf import LowRank, evbmf, factorise
 from rankwise.numerics.random_matrix import check_seed, draw_gaussian_spectrum
 from rankwise.numerics.randomness import RandomnessTest, Verdict, compare_with_random
+from rankwise.numerics.rounding import StoredType
 from rankwise.numerics.spectrum import (
     Spectrum,
     Workspace,
@@ -171,8 +172,9 @@ def measure_weight(
                 test = None
             else:
                 tensor, workspace = weight.load(), workspace or Workspace()
+                stored = _find_stored_type(weight, tensor)
                 unfoldings, norm, overlap = _measure_modes(
-                    plan, tensor, workspace, p=p, spectra=spectra, compare=compare
+                    plan, tensor, stored, workspace, p=p, spectra=spectra, compare=compare
                 )
                 share = _find_spectral_share(unfoldings, norm)
                 test = _compare(weight, tensor, share, overlap, workspace) if compare else None
@@ -231,9 +233,16 @@ def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
     return None
 
 
+def _find_stored_type(weight: Weight, tensor: Tensor) -> StoredType:
+    if weight.rounded_to is None:
+        return StoredType.from_dtype(tensor.dtype)
+    return StoredType.from_dtype(weight.rounded_to, scaled=True)
+
+
 def _measure_modes(
     plan: Sequence[Unfolding],
     tensor: Tensor,
+    stored: StoredType,
     workspace: Workspace,
     *,
     p: float,
@@ -243,7 +252,7 @@ def _measure_modes(
     """Return the metrics of every unfolding, the Frobenius norm, and the filters' overlap."""
     rows: list[ModeMetrics] = []
     norm, overlap = 0.0, None
-    stored, tensor = tensor.dtype, convert_to_float64(tensor, workspace)
+    tensor = convert_to_float64(tensor, workspace)
     for unfolding in plan:
         matrix = tensor.movedim(unfolding.axis, 0)
         by_filters = compare and unfolding.modes != ("input",)

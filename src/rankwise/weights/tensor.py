@@ -62,6 +62,8 @@ class Weight:
     note: str = ""  # a caveat for the metrics of a probed tensor
     parameters: int | None = None  # how many are stored, where that isn't the shape's product
     collective: bool = False  # loading involves other processes: all must load in one order
+    # The type that the numbers were rounded to before they were scaled, as those of FP8 weights.
+    rounded_to: torch.dtype | None = None
     # Loads some rows of the first axis alone: from a start, so many. Where it can't, None.
     load_rows: Callable[[int, int], Tensor] | None = None
 

@@ -159,6 +159,7 @@ def build_whole(
     *,
     shape: tuple[int, ...],
     stored: str,
+    rounded_to: torch.dtype | None = None,
     beside: Iterable[Weight] = (),
 ) -> Whole:
     """Build a weight that is dequantised when it is loaded.
@@ -170,6 +171,7 @@ def build_whole(
             from the same rows of all inputs whose first axis is the stack's.
         shape: The weight's shape.
         stored: The stored type, for users.
+        rounded_to: The floating type of the codes, where it is one.
         beside: Other tensors of the same layer.
     """
 
@@ -199,6 +201,7 @@ def build_whole(
         load,
         identity=("dequantised", codes.identity) if codes.identity else None,
         stored=stored,
+        rounded_to=rounded_to,
         kind=codes.kind,
         obstacle=next((o for o in obstacles if o[0] is not Status.QUANTISED), None),
         parameters=math.prod(shape),

@@ -109,7 +109,10 @@ def build_scaled(
 
     inputs = (codes, scale) if zero is None else (codes, scale, zero)
     stored = f"{what}, {layout.describe_blocks(shape, blocks)}"
-    return build_whole(name, inputs, decode, shape=shape, stored=stored, beside=beside)
+    rounded_to = codes.dtype if codes.dtype in FLOAT8 else None
+    return build_whole(
+        name, inputs, decode, shape=shape, stored=stored, rounded_to=rounded_to, beside=beside
+    )
 
 
 SCALED_RULES: tuple[Rule, ...] = (_match_scaled, _match_torchao, _match_quanto)
