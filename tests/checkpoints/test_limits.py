@@ -31,9 +31,10 @@ def test_names_may_be_long(tmp_path: Path, writers, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_tensors_without_numbers_take_nothing(tmp_path: Path, writers, kind: str) -> None:
-    writers[kind](tmp_path / "w", {"e": torch.empty(0, 2**40), "w": torch.ones(2, 2)})
+    side = 2**25 if kind in ("torch", "legacy") else 2**40  # a pickle may not name larger numbers
+    writers[kind](tmp_path / "w", {"e": torch.empty(0, side), "w": torch.ones(2, 2)})
     weights = {weight.name: weight for weight in open_weights(tmp_path / "w").tensors}
-    assert weights["e"].load().shape == weights["e"].shape == (0, 2**40)
+    assert weights["e"].load().shape == weights["e"].shape == (0, side)
     assert {layer.status.value for layer in rankwise.probe(tmp_path / "w").layers} <= {
         "probed",
         "too small",
@@ -96,19 +97,23 @@ def test_a_hankel_matrix_of_few_numbers_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_the_page_states_the_limits() -> None:
-    from rankwise.checkpoints import nested, numpy, pytorch, records, safetensors, shards
+    from rankwise.checkpoints import nested, numpy, records, safetensors, shards
+    from rankwise.checkpoints.pytorch import limits, reader
+    from rankwise.weights import stacks
 
     page = re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8"))
     mebibyte = 2**20
     for sentence in (
-        f"overlapping windows) | {pytorch._MAX_REPEATED // mebibyte} MiB",
-        f"{pytorch._MAX_VIEWS} × the data stored, at least {pytorch._MIN_BUDGET // mebibyte} MiB",
+        f"overlapping windows) | {reader._MAX_REPEATED // mebibyte} MiB",
+        f"{reader._MAX_VIEWS} × the data stored, at least {reader._MIN_BUDGET // mebibyte} MiB",
         f"{numpy._MAX_EXPANSION} × the file, at least {numpy._MIN_EXPANDED // mebibyte} MiB",
         f"{records._MAX_DEFLATION} × its stored bytes",
         f"header of a safetensors file | {safetensors._MAX_HEADER // 10**6} MB",
         f"header of an array of numpy | {numpy._MAX_HEADER // 1024} KiB",
         f"index of shards | {shards._MAX_INDEX // mebibyte} MiB",
         f"pickle | {nested._MAX_ITEMS:,}, {nested._MAX_DEPTH} levels deep",
+        f"stack of experts | {stacks._MAX_MATRICES} ",
+        f"above {limits._FACTOR} × the size of the file",
     ):
         assert sentence in page, sentence
 

@@ -446,7 +446,7 @@ def test_a_number_repeated_many_times_is_not_measured(tmp_path: Path, save) -> N
 
 
 def test_views_of_one_storage_keep_to_a_budget(tmp_path: Path, save, monkeypatch) -> None:
-    monkeypatch.setattr("rankwise.checkpoints.pytorch._MIN_BUDGET", 0)
+    monkeypatch.setattr("rankwise.checkpoints.pytorch.reader._MIN_BUDGET", 0)
     numbers = torch.randn(100, 50)
     views = {f"w{i}": numbers[i : 50 + i] for i in range(20)}
     weights = open_weights(save(views | {"tied": views["w0"]})).tensors

@@ -231,9 +231,9 @@ def test_texts_that_begin_as_formulas_are_escaped_and_numbers_stay(run, tmp_path
     ("arguments", "split"),
     [
         ([], False),
-        (["--split"], True),
-        (["--split", "stacks"], True),
-        (["--split=stacks"], True),
+        (["--split"], "stacks"),
+        (["--split", "stacks"], "stacks"),
+        (["--split=stacks"], "stacks"),
         (["--split", "heads"], "heads"),
         (["--split=heads"], "heads"),
     ],

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType
 
 import torch
+import torch._subclasses.schema_check_mode  # a refusal that shows a tensor imports it
 
 import rankwise
 from tests.fuzz.values import CANARY, OUTSIDE

@@ -15,20 +15,17 @@ from torch import Tensor
 from rankwise.api import Target, open_target
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checks.facts import TensorFacts, find_sum_type, gather_facts, split_filters
-from rankwise.errors import RankwiseError
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import Progress, measure_weights
 from rankwise.probes.results import Probe
 from rankwise.weights.combine import mark_ties
-from rankwise.weights.tensor import Status, Weight, Weights
+from rankwise.weights.tensor import LOAD_ERRORS, Status, Weight, Weights
 
 # Tensors that are not probed but hold numbers that can be damaged.
 _ALSO_READ = {Status.VECTOR, Status.TOO_SMALL, Status.NOT_A_WEIGHT}
 # Singular values of so many layers are kept for pages; of thousands of experts they take gigabytes.
 _MAX_SPECTRA = 4096
 _CHECKED = {Status.PROBED, Status.NOT_FINITE}
-# A broken file, a tensor subclass without some operation, no memory left.
-_UNREADABLE = (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,7 @@ def inspect_weights(
         try:
             tensor = weight.load() if tensor is None else tensor
             facts[weight.name] = _gather_facts(weight, tensor)
-        except _UNREADABLE as error:
+        except LOAD_ERRORS as error:
             unreadable[weight.name] = " ".join(str(error).split()) or repr(error)
             return
         other = earlier.get(weight.name)
@@ -159,7 +156,7 @@ def inspect_facts(weights: Iterable[Weight]) -> dict[str, TensorFacts]:
     for weight in weights:
         is_product = weight.singular_values is not None  # of factors; it is never formed
         if weight.obstacle is None and weight.dtype.is_floating_point and not is_product:
-            with contextlib.suppress(*_UNREADABLE):
+            with contextlib.suppress(*LOAD_ERRORS):
                 facts[weight.name] = _gather_facts(weight, weight.load())
     return facts
 

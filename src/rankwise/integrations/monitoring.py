@@ -231,7 +231,7 @@ def _make_record(source: RateSource, probe: Probe, epoch: int) -> dict[str, Any]
     return {
         "epoch": int(epoch),
         "name": [_layer_name(layer.name) for layer in layers],
-        "rate": [rates.get(layer.name) for layer in layers],
+        "rate": [rates.get(layer.group or layer.name) for layer in layers],
         **{metric: [getattr(layer, metric) for layer in layers] for metric in METRICS},
     }
 

@@ -206,7 +206,7 @@ def measure_layers(
             columns["name"].append(f"{part}.{name}" if part else name)
             for metric in _METRICS:
                 columns[metric].append(getattr(layer, metric))
-            columns["rate"].append(rates.get(layer.name))
+            columns["rate"].append(rates.get(layer.group or layer.name))
     return LayerColumns(**columns), compute_figures(layers)
 
 

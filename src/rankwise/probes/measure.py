@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankwise.errors import NotFiniteError, RankwiseError
+from rankwise.errors import NotFiniteError
 from rankwise.numerics import metrics
 from rankwise.numerics.evbmf import LowRank, evbmf, factorise
 from rankwise.numerics.random_matrix import check_seed, draw_gaussian_spectrum
@@ -31,7 +31,7 @@ from rankwise.numerics.unfold import Modes, Unfolding, plan_unfoldings
 from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetrics
 from rankwise.probes.workers import Task, run_tasks
 from rankwise.weights.kinds import infer_kind
-from rankwise.weights.tensor import Status, Weight
+from rankwise.weights.tensor import LOAD_ERRORS, Status, Weight
 
 _RANK_ONE = "rank 1: κ = 0, so q is at its maximum by definition, not by learning"
 _RANK_ONE_PARTLY = "rank 1 in one unfolding, which raises q by definition, not by learning"
@@ -180,9 +180,7 @@ def measure_weight(
                 test = _compare(weight, tensor, share, overlap, workspace) if compare else None
     except NotFiniteError as error:
         return _make_row(weight, Status.NOT_FINITE, str(error))
-    except (RankwiseError, RuntimeError, TypeError, ValueError, OSError, MemoryError) as error:
-        # A broken file, a tensor subclass without this operation, no memory left: a row, never the
-        # end of a probe or of a training run. (torch's and numpy's LinAlgError are among these.)
+    except LOAD_ERRORS as error:  # a row, never the end of a probe or of a training run
         reason = " ".join(str(error).split()) or repr(error)
         return _make_row(weight, Status.UNREADABLE, reason)
     caveats = [weight.note, _ZERO if norm == 0.0 else "", *_list_rank_caveats(unfoldings)]

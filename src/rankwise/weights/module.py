@@ -26,8 +26,11 @@ def _read_config(module: nn.Module) -> dict[str, object]:
     """Return the configuration that a model of transformers or diffusers carries."""
     config = getattr(module, "config", None)
     to_dict = getattr(config, "to_dict", None)
-    values = to_dict() if callable(to_dict) else config
-    return dict(values) if isinstance(values, Mapping) else {}
+    if callable(to_dict):
+        config = to_dict()
+    elif config is not None and not isinstance(config, Mapping):
+        config = {**vars(type(config)), **getattr(config, "__dict__", {})}
+    return dict(config) if isinstance(config, Mapping) else {}
 
 
 def _class_name(module: nn.Module) -> str:

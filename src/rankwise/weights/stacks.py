@@ -48,10 +48,26 @@ def _mark_non_weight(weight: Weight) -> Weight:
 def _resolve(weight: Weight, by_name: Mapping[str, Weight]) -> list[Weight]:
     if weight.obstacle is not None or not weight.dtype.is_floating_point or len(weight.shape) < 2:
         return [weight]
-    is_stack = (weight.kind or infer_kind(weight.name, weight.shape)) == "stack"
+    kind = weight.kind or infer_kind(weight.name, weight.shape)
+    outer = weight.shape[:-2]
+    if outer and math.prod(outer) == 1 and kind in ("stack", "embedding"):
+        weight, kind = _squeeze(weight), ""
+    is_stack = kind == "stack"
     if len(weight.shape) == 2 or is_stack:
         weight = dataclasses.replace(weight, output_axis=find_output_axis(weight, by_name))
     return _unstack(weight) if is_stack else [weight]
+
+
+def _squeeze(weight: Weight) -> Weight:
+    """Return a matrix that is stored with leading sides of 1, as tables of positions are."""
+    shape = weight.shape[-2:]
+    return dataclasses.replace(
+        weight,
+        shape=shape,
+        load=lambda: weight.load().reshape(shape),
+        load_rows=None,
+        kind=None if weight.kind == "stack" else weight.kind,
+    )
 
 
 def _unstack(weight: Weight) -> list[Weight]:

@@ -12,7 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rankwise.errors import RankwiseError
+
 Array = npt.NDArray[np.float64]
+# What loading a tensor may raise: a broken file, codes that refer to nothing, a tensor subclass
+# without some operation, no memory left. (torch's and numpy's LinAlgError are among these.)
+LOAD_ERRORS = (
+    *(RankwiseError, RuntimeError, TypeError, ValueError, LookupError, ArithmeticError),
+    *(OSError, MemoryError),
+)
 # Of tensors: the network's own, as a module or its state dict has it, or by their names.
 Order = Literal["network", "name"]
 
