@@ -31,7 +31,7 @@ def test_names_may_be_long(tmp_path: Path, writers, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_tensors_without_numbers_take_nothing(tmp_path: Path, writers, kind: str) -> None:
-    side = 2**25 if kind in ("torch", "legacy") else 2**40  # a pickle may not name larger numbers
+    side = {"torch": 2**25, "legacy": 2**12}.get(kind, 2**40)  # a pickle may not name larger ones
     writers[kind](tmp_path / "w", {"e": torch.empty(0, side), "w": torch.ones(2, 2)})
     weights = {weight.name: weight for weight in open_weights(tmp_path / "w").tensors}
     assert weights["e"].load().shape == weights["e"].shape == (0, side)

@@ -239,6 +239,10 @@ def make_case(name: str, seed: int) -> Case:
     return FORMATS[name](Random(f"{name}:{seed}"))
 
 
+# Some time ago: a reader waits for the clock's next tick where a file has just been written.
+_WRITTEN = (1_000_000_000, 1_000_000_000)
+
+
 def write_case(case: Case, folder: Path) -> Path:
     """Write the files of an input to an empty folder; return the path to open."""
     for name, content in case.files.items():
@@ -246,6 +250,7 @@ def write_case(case: Case, folder: Path) -> Path:
         match content:
             case bytes():
                 path.write_bytes(content)
+                os.utime(path, _WRITTEN)
             case Link(target):
                 path.symlink_to(target)
             case Pipe():

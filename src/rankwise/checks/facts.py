@@ -22,6 +22,7 @@ _STRONG = 0.95
 NEAR_IDENTICAL = 0.9999
 # Beyond this number of filters only exact copies are looked for.
 _MAX_PAIRED = 8192
+_MAX_CANDIDATES = 8  # the nearest other filters that a filter is compared with in all dimensions
 _ABSURD = 1e6  # times the second largest number; 307 in a healthy bias of 8 numbers
 _HUGE = 1e4  # an absolute value that biases, norm scales and running statistics do not reach alone
 _FEW = 8  # numbers; constants of a graph may hold fewer, of any size
@@ -248,24 +249,41 @@ def _count_copies(matrix: Tensor, norms: Tensor, projected: Tensor) -> int:
         earlier = torch.arange(len(unit), device=unit.device) < torch.arange(
             start, start + len(distance), device=unit.device
         ).unsqueeze(1)
-        close = ((distance < limit + 1e-6) & earlier).nonzero()
-        copies += _count_confirmed(matrix, where, close, start)
+        is_close = (distance < limit + 1e-6) & earlier
+        distance = distance.masked_fill(~is_close, math.inf)
+        count = min(_MAX_CANDIDATES, distance.shape[1])
+        nearest = distance.topk(count, dim=1, largest=False)
+        copies += _count_confirmed(
+            matrix, where[rows], where[nearest.indices], nearest.values < math.inf
+        )
     return copies
 
 
-def _count_confirmed(matrix: Tensor, where: Tensor, close: Tensor, start: int) -> int:
-    """Count the filters of which a candidate pair is near-identical in all dimensions."""
-    confirmed: set[int] = set()
-    for later, earlier in close.tolist():
-        if later in confirmed:
-            continue
-        a, b = (
-            next(split_filters(matrix[i : i + 1])).flatten()
-            for i in (int(where[start + later]), int(where[earlier]))
-        )
-        if float(a @ b) > NEAR_IDENTICAL * float(a.norm() * b.norm()):
-            confirmed.add(later)
-    return len(confirmed)
+def _count_confirmed(
+    matrix: Tensor, filters: Tensor, candidates: Tensor, is_candidate: Tensor
+) -> int:
+    """Count the filters that are near-identical to a candidate in all dimensions.
+
+    Args:
+        matrix: All filters.
+        filters: The numbers of some.
+        candidates: The numbers of a few others for each of these.
+        is_candidate: Which of them are to be compared.
+    """
+    confirmed = torch.zeros(len(filters), dtype=torch.bool, device=matrix.device)
+    step = max(1, _CHUNK // matrix[0].numel())
+    for column in range(candidates.shape[1]):
+        open_cases = (is_candidate[:, column] & ~confirmed).nonzero().flatten()
+        for piece in torch.split(open_cases, step) if len(open_cases) else ():
+            a, b = (
+                next(split_filters(matrix[numbers]))
+                for numbers in (filters[piece], candidates[piece, column])
+            )
+            # Divided by their largest entries, so that no product overflows.
+            a, b = (rows / rows.abs().amax(1, keepdim=True) for rows in (a, b))
+            cosine = (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
+            confirmed[piece] = cosine > NEAR_IDENTICAL
+    return int(confirmed.sum())
 
 
 def _digest(norms: Tensor, squares: Tensor, sums: Tensor, scale: float) -> str:

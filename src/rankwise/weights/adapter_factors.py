@@ -131,6 +131,8 @@ def _match_loha(weight: Weight, context: Context) -> Whole | None:
     )
     if w1_b is None or w2_a is None or w2_b is None:
         return None
+    if not all(map(_is_factor, (w1_b, w2_a, w2_b))):
+        return None
     pairs = (weight, w1_b, w2_a, w2_b)
     if t1 is not None and t2 is not None:
         change = _multiply_cores((*pairs, t1, t2))

@@ -7,7 +7,6 @@ once its size afterwards; protocol buffers are at most 2 GB. External data is re
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -31,6 +30,7 @@ from rankwise.checkpoints.safety import (
     is_present,
     safe_join,
 )
+from rankwise.checkpoints.source import FileSource, StoredTensor, open_source
 from rankwise.errors import CheckpointError, MissingExtraError
 from rankwise.weights.tensor import Status, Weight, Weights
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _KIND = "an ONNX model"
 _MAX_SIZE = 2**31  # the limit of protocol buffers
-_EXTERNAL = "external data of an ONNX model"
 
 
 class _Packed(NamedTuple):
@@ -122,10 +121,10 @@ def _describe(path: Path, name: str, stored: Stored, files: _ExternalFiles) -> _
         if offset < 0 or length < nbytes or offset + nbytes > file.size:
             reason = f"its {nbytes} bytes of external data are not where the model says"
             obstacle = obstacle or (Status.UNREADABLE, reason)
-        external = _External(file, offset, shape, dtype)
+        external = StoredTensor(file, name, offset, shape, dtype)
         load = partial(_load_packed, external, nbytes, tensor)
         if packed is None:
-            load, load_rows = external.load, external.load_rows
+            load, load_rows = external.load, external.load_rows if shape else None
     else:
         obstacle = obstacle or _check_inline(tensor, math.prod(shape), nbytes)
         load = partial(_load_inline, path, tensor, dtype)
@@ -165,39 +164,14 @@ def _check_inline(tensor: TensorProto, count: int, nbytes: int) -> tuple[Status,
     return Status.NO_DATA, "its data was left out of the file"
 
 
-class _ExternalFile(NamedTuple):
-    """A file of external data as it was when the model was opened."""
-
-    path: Path
-    size: int
-    identity: tuple[int, ...]
-
-    def read(self, offset: int, nbytes: int) -> bytearray:
-        """Read a part of the file, which must be the one that was there on opening."""
-        data = bytearray(nbytes)
-        with convert_errors(self.path, _EXTERNAL), self.path.open("rb", buffering=0) as stream:
-            is_same = _identify(os.fstat(stream.fileno())) == self.identity
-            stream.seek(offset)
-            done = 0
-            while is_same and done < nbytes:
-                count = stream.readinto(memoryview(data)[done:])
-                is_same = bool(count)
-                done += count or 0
-            if not is_same:
-                raise CheckpointError(
-                    f"{format_path(self.path)}: changed while it was being read; try again."
-                )
-        return data
-
-
 class _ExternalFiles:
     """The files beside a model that hold its tensors' data."""
 
     def __init__(self, model: Path) -> None:
         self._model = model
-        self._files: dict[str, _ExternalFile] = {}
+        self._files: dict[str, FileSource] = {}
 
-    def locate(self, name: str, tensor: TensorProto) -> tuple[_ExternalFile, int, int]:
+    def locate(self, name: str, tensor: TensorProto) -> tuple[FileSource, int, int]:
         """Return the file of a tensor's data, where the data begins in it, and its length."""
         entries = {decode(entry.key): decode(entry.value) for entry in tensor.external_data}
         file = self._open(name, entries.get("location", ""))
@@ -205,7 +179,7 @@ class _ExternalFiles:
             offset = int(entries.get("offset") or 0)
             return file, offset, int(entries.get("length") or file.size - offset)
 
-    def _open(self, name: str, location: str) -> _ExternalFile:
+    def _open(self, name: str, location: str) -> FileSource:
         if location not in self._files:
             path = safe_join(self._model.parent, location)
             if not is_present(path):
@@ -213,47 +187,14 @@ class _ExternalFiles:
                     f"{format_path(self._model)}: the data of {quote(name)} is in "
                     f"{quote(location)}, which is missing; put it beside the model."
                 )
-            size = get_file_size(path)
-            with convert_errors(path, _EXTERNAL):
-                self._files[location] = _ExternalFile(path, size, _identify(path.stat()))
+            self._files[location] = open_source(path)
         return self._files[location]
 
 
-def _identify(status: os.stat_result) -> tuple[int, ...]:
-    """Return what differs between two files, or between two states of one."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-class _External(NamedTuple):
-    """A tensor in a file of external data."""
-
-    file: _ExternalFile
-    offset: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def load(self) -> Tensor:
-        if not self.shape:
-            return self._load_part(0, 1).reshape(())
-        return self.load_rows(0, self.shape[0])
-
-    def load_rows(self, start: int, count: int) -> Tensor:
-        size = math.prod(self.shape[1:])
-        return self._load_part(start * size, count * size).reshape(count, *self.shape[1:])
-
-    def _load_part(self, start: int, count: int) -> Tensor:
-        width = self.dtype.itemsize
-        data = self.file.read(self.offset + start * width, count * width)
-        if not data:
-            return torch.empty(0, dtype=self.dtype)
-        # As bytes first: the offset of a tensor need not be a multiple of its width.
-        return torch.frombuffer(data, dtype=torch.uint8).view(self.dtype)
-
-
-def _load_packed(external: _External, nbytes: int, tensor: TensorProto) -> Tensor:
-    data = bytes(external.file.read(external.offset, nbytes))
+def _load_packed(external: StoredTensor, nbytes: int, tensor: TensorProto) -> Tensor:
+    data = external.source.read(external.start, nbytes)
     inline = type(tensor)(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
-    return _load_inline(external.file.path, inline, external.dtype)
+    return _load_inline(external.source.path, inline, external.dtype)
 
 
 def _load_inline(path: Path, tensor: TensorProto, dtype: torch.dtype) -> Tensor:

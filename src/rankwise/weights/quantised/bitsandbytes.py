@@ -111,7 +111,7 @@ def _match_rows(codes: Weight, context: Context) -> Whole | None:
     order = context.by_name.get(f"{prefix}weight_format")
     parts = (largest, *((order,) if order else ()))
     value = None if order is None else layout.read_small(order, 1)
-    if value is not None and int(torch.count_nonzero(value)) != 0:
+    if value is not None and bool(value.contiguous().view(torch.uint8).any()):
         return refuse(codes, "bitsandbytes int8 in the order of a kernel", parts)
     if len(codes.shape) != 2 or largest.shape != codes.shape[:1] or not layout.is_scale(largest):
         return refuse(codes, f"bitsandbytes int8 with scales of shape {list(largest.shape)}", parts)
