@@ -116,3 +116,4 @@ def test_only_an_embedding_was_read(tmp_path):
     assert result["l.W_q"].reason.startswith("quantised, not measured")
     assert result.figures.coverage < 0.05
     assert "quantised" in str(result)
+    assert "1 quantised weight not measured" in rankwise.check(tmp_path).summary()

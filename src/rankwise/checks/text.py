@@ -34,6 +34,8 @@ def format_summary(result: Findings) -> str:
     coverage = measure_coverage(result.probe)
     if layers and coverage < _MOSTLY_CHECKED:
         clauses.append(f"{format_percent(coverage)} of parameters checked")
+    if codes := sum(row.status is Status.QUANTISED for row in result.probe.layers):
+        clauses.append(f"{format_count(codes, 'quantised weight')} not measured")
     if result.ignored:
         clauses.append(f"{format_count(result.ignored, 'finding')} ignored")
     return "; ".join(clauses) + "."
