@@ -22,6 +22,7 @@ _EXPERT = re.compile(r"(?:^|[._])experts\.(?:expert_)?([0-9]{1,6})(?=\.)")
 _SLICE = re.compile(r"\[(?:head )?[0-9]+(?:,[0-9]+)*\]")  # an expert, or an attention head
 _FEWEST_SLICES = 2  # of one stored tensor
 _FEWEST_EXPERTS = 4  # that only their names show
+_FEWEST_COMPARED = 6  # members of which one can be an outlier
 
 _METRICS = (
     *("rank", "rank_fraction", "stable_rank", "condition", "quality", "noise_fraction"),
@@ -69,10 +70,11 @@ class LayerGroup:
             all members together, and the unfoldings of the typical member.
         high: A row with the maximum of each metric.
         typical: The member whose s is in the middle, whose spectrum stands for the others'.
-        outliers: Members more than 5 robust standard deviations (1.4826 median absolute
-            deviations) from the median in rank, s, noise share or norm, the farthest first. A
-            difference in rank up to 3, in s up to 0.002, in either up to a fifth of the median, in
-            the noise share up to 0.02, or in the norm up to half of the median does not count.
+        outliers: Of six members or more, those more than 5 robust standard deviations (1.4826
+            median absolute deviations) from the median in rank, s, noise share or norm, the
+            farthest first. A difference in rank up to 3, in s up to 0.002, in either up to a fifth
+            of the median, in the noise share up to 0.02, or in the norm up to half of the median
+            does not count.
     """
 
     name: str
@@ -178,6 +180,8 @@ def _find_group_name(layer: LayerMetrics) -> str | None:
 
 def _find_outliers(members: Sequence[LayerMetrics]) -> list[Outlier]:
     farthest: dict[int, Outlier] = {}
+    if len(members) < _FEWEST_COMPARED:
+        return []
     for metric, (least, share) in _LEAST.items():
         values = [getattr(layer, metric) or 0.0 for layer in members]
         usual = median(values)
