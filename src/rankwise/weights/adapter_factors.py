@@ -170,9 +170,11 @@ def _multiply_cores(parts: tuple[Weight, ...]) -> _Change | None:
         a, b, c, d, s, t = (_load(part) for part in parts)
         return _expand(s, a, b) * _expand(t, c, d)
 
+    def compute_values() -> Array:
+        return torch.linalg.svdvals(load()).numpy()
+
     shape = (a[1], b[1] * math.prod(s[2:]))
-    values = lambda: torch.linalg.svdvals(load()).numpy()  # noqa: E731
-    return _Change("loha", parts, shape, a[0], load, values)
+    return _Change("loha", parts, shape, a[0], load, compute_values)
 
 
 def _expand(core: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -325,8 +327,9 @@ def _find_alpha(config: Config, module: str) -> float | None:
 
 
 def _as_number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 < value < 1e6 else None  # type: ignore[operator,arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < 1e6 else None
 
 
 ADAPTER_RULES: tuple[Rule, ...] = (_match_lora, _match_loha, _match_lokr)

@@ -114,7 +114,7 @@ def _read_zero_shift(context: Context) -> int | None:
 
 
 def _find_zero_shift(zero: Tensor, bits: int, stated: int | None) -> int:
-    """Return what to add to stored zero points: without a word on it, one, unless they are centred.
+    """Return what to add to stored zero points: one where nothing says so, unless they are centred.
 
     Symmetric codes have their zero in the middle: a file that stores the middle itself stores zero
     points as they are.
