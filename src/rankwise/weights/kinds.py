@@ -31,7 +31,7 @@ _MATRIX = re.compile(
 # How a parameter of a convolution may be called, as a whole or in parts.
 _PLAIN = re.compile(r"weight(_[vg]|_orig|_mask)?|original[01]?|w|kernel", re.IGNORECASE)
 _MAX_NAME = 500  # characters at the end of a name that are read; a hostile file has longer ones
-_MAX_KERNEL = 32  # of a 1-D convolution that is not called one
+_MAX_KERNEL = 32  # of a 1-D convolution with few filters that is not called one
 
 # Parameters that multiply no input as a matrix: the name of the parameter, and what it is.
 _NON_WEIGHTS = (
@@ -176,4 +176,5 @@ def _is_stack(name: str, shape: tuple[int, ...]) -> bool:
     *owners, last = _split_name(name)
     if not _PLAIN.fullmatch(last) or (owners and _MATRIX.search(owners[-1])):
         return True
-    return shape[2] > _MAX_KERNEL and shape[0] > 1 and shape[1] > 1
+    # Kernels are short, or at least no longer than there are filters; experts are few.
+    return shape[2] > max(_MAX_KERNEL, shape[0]) and shape[0] > 1 and shape[1] > 1
