@@ -106,6 +106,8 @@ class ModeMetrics:
         values: dict[str, Any] = {name: _check_number(row[name], name) for name in _MODE_METRICS}
         for name in ("rows", "columns", "rank"):
             values[name] = _check_count(row[name], name)
+        if min(values["rows"], values["columns"]) < 1:
+            raise ValueError("an unfolding must have rows and columns")
         values["mode"] = _check_text(row["mode"], "mode")
         values["prominence"] = _check_optional(row.get("prominence"), "prominence")
         values["spectrum"] = None if spectrum is None else LayerSpectrum.from_dict(spectrum)
