@@ -240,6 +240,17 @@ def test_blocks_of_packed_codes(tmp_path: Path, bits: int, columns: int, zeros: 
     )
 
 
+def test_blocks_in_another_order_are_not_measured(tmp_path: Path) -> None:
+    codes = np.zeros((5, 3, 8), np.uint8)
+    stored = {"q": codes, "s": draw(15), "g": np.zeros(48, np.int32)}
+    attributes = {"K": 48, "N": 5, "bits": 4, "block_size": 16}
+    inputs = ["x", "q", "s", "", "g"]
+    nodes = [node("MatMulNBits", inputs, ["y"], domain="com.microsoft", **attributes)]
+    row = open_model(tmp_path, nodes, stored)["q"]
+    assert row.obstacle is not None
+    assert row.obstacle[0] is rankwise.Status.QUANTISED
+
+
 def _pack(codes: np.ndarray, bits: int) -> np.ndarray:
     width = 8 // bits
     groups = codes.reshape(*codes.shape[:-1], -1, width).astype(np.uint32)

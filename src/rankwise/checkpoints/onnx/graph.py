@@ -107,6 +107,11 @@ class _Scope:
         self.values.update(dict.fromkeys(filter(None, names), value))
 
 
+def _takes_group_index(node: Node) -> bool:
+    """Return whether a MatMulNBits takes the groups of its columns in another order."""
+    return node.operator == "MatMulNBits" and len(node.inputs) > 4 and bool(node.inputs[4])
+
+
 class _Call(NamedTuple):
     """A node with what is known of its inputs."""
 
@@ -246,14 +251,16 @@ class _Tracer:
             self._products[product.number] = product
             call.bind(product)
             return True
-        numbers = dequantize_operand(
-            call.node.operator,
-            weight,
-            scale,
-            zero,
-            axis=role.find_output_axis(weight),
-            attributes=call.attributes,
-        )
+        numbers = None
+        if not _takes_group_index(call.node):
+            numbers = dequantize_operand(
+                call.node.operator,
+                weight,
+                scale,
+                zero,
+                axis=role.find_output_axis(weight),
+                attributes=call.attributes,
+            )
         obstacle = f"{name_codes(constant)} codes of {call.node.operator}"
         self._add_weight(numbers or weight, role, "" if numbers is not None else obstacle)
         return True
