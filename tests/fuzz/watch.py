@@ -19,7 +19,8 @@ from pathlib import Path
 from types import CodeType
 
 import torch
-import torch._subclasses.schema_check_mode  # a refusal that shows a tensor imports it
+import torch._dynamo  # some of PyTorch's refusals import these two
+import torch._subclasses.schema_check_mode
 
 import rankwise
 from tests.fuzz.values import CANARY, OUTSIDE
