@@ -74,6 +74,8 @@ def test_other_json_is_refused(text):
         (("source",), None),
         (("notes",), [3]),
         (("p",), "x"),
+        (("p",), float("-inf")),
+        (("layers", 0, "parameters"), 10**30),
         (("layers",), [3]),
         (("layers", 0, "name"), 5),
         (("layers", 0, "status"), "fine"),

@@ -238,10 +238,11 @@ class LayerMetrics:
 
 _SPECTRA = ("values", "kept")
 _LARGEST = sys.float_info.max
+_MOST = 2.0**63  # of anything that is counted
 _ROUNDING = 1e-9
 # The largest value of each metric; none is negative but prominence and overlap.
 _LIMITS = {
-    "rank": _LARGEST,
+    "rank": _MOST,
     "rank_fraction": 1.0,
     "stable_rank": 1.0,
     "condition": 1.0,
@@ -250,7 +251,7 @@ _LIMITS = {
     "noise_variance": _LARGEST,
     "spectral_norm": _LARGEST,
     "frobenius_norm": _LARGEST,
-    "effective_rank": _LARGEST,
+    "effective_rank": _MOST,
     "chance": 1.0,
 }
 _MODE_METRICS = tuple(field.name for field in fields(ModeMetrics) if field.type == "float")
@@ -270,7 +271,7 @@ def _check_text(value: object, name: str) -> str:
 
 
 def _check_count(value: object, name: str) -> int:
-    if not isinstance(value, int) or value < 0:
+    if not isinstance(value, int) or not 0 <= value < _MOST:
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     return value
 

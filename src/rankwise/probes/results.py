@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -266,6 +267,8 @@ class Probe:
             source, p, notes = data["source"], data["p"], data["notes"]
             if not all(isinstance(text, str) for text in (source, *notes)):
                 raise TypeError("source and notes must be texts")
+            if not 0 < float(p) < math.inf:
+                raise ValueError(f"p can't be {p!r}")
             # Probes of earlier versions do not tell.
             order: Order = "network" if data.get("order") == "network" else "name"
             return cls(source, layers, float(p), tuple(notes), order)
