@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-Config = Mapping[str, object]
+from rankwise.weights.parts import Config
 
 _MAX_COUNT = 65_536  # heads, or numbers in one: a larger one is a damaged or hostile file's
 # Where the configuration of a part of a model is, by what the names of its tensors contain.

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from rankwise.weights.attention import Attention, Config, read_attention
+from rankwise.weights.attention import Attention, read_attention
+from rankwise.weights.parts import Config
 from rankwise.weights.tensor import Weight
 
 Split = Literal["stacks", "heads"]
