@@ -69,7 +69,7 @@ def _zip(**entries: bytes) -> bytes:
     [
         (b"", "an empty file"),
         (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5"),
-        (b"GGUF\x03\0\0\0", "GGUF"),
+        (b"GGUF\x03\0\0\0", "claims|truncated"),
         (b"\x1c\0\0\0TFL3" + bytes(99), "TensorFlow Lite"),
         (_tar(), "tar archive"),
         (gzip.compress(b"weights", mtime=0), "gzip"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.fuzz.gguf_files import encode_gguf
 from tests.fuzz.layouts import ADAPTERS, PLAIN, QUANTISED, STACKS, Layout
 from tests.fuzz.numpy_files import encode_broken_npy, encode_npz, encode_odd_npy
 from tests.fuzz.onnx_models import EXTERNAL, damage_wire, draw_model, mutate_model
@@ -116,6 +117,11 @@ def _make_onnx(rng: Random) -> Case:
     if rng.random() < 0.2:
         files |= {"link": Link(f"../{OUTSIDE}/secret.bin"), "fifo": Pipe()}
     return Case(files, "w.onnx")
+
+
+def _make_gguf(rng: Random) -> Case:
+    tensors, _ = _draw_tensors(PLAIN, rng)
+    return Case({"w.gguf": encode_gguf(tensors, rng, broken=rng.random() < _BROKEN)}, "w.gguf")
 
 
 def _mutate_config(config: dict[str, object], rng: Random) -> Content:
@@ -226,6 +232,7 @@ FORMATS: Mapping[str, Callable[[Random], Case]] = {
     "npz": _make_npz,
     "npy": _make_npy,
     "onnx": _make_onnx,
+    "gguf": _make_gguf,
     "folder": _make_folder,
     "quantised": lambda rng: _make_layout(QUANTISED, rng),
     "adapter": lambda rng: _make_layout(ADAPTERS, rng, adapter=True),

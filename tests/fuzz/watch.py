@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
 
+import gguf.quants  # noqa: F401 - its import makes named tuples, by exec
 import torch
 import torch._dynamo  # some of PyTorch's refusals import these two
 import torch._subclasses.schema_check_mode

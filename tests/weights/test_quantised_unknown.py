@@ -215,7 +215,7 @@ SETTINGS = st.dictionaries(
     st.one_of(SETTINGS, st.integers(), st.none()),
 )
 def test_any_shapes_and_types_give_rows(parts, config):
-    from rankwise.probes.measure import measure_weights
+    from rankwise.probes.parallel import measure_weights
     from rankwise.weights.combine import combine_parts
     from rankwise.weights.module import describe_tensor
 

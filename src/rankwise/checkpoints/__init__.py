@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rankwise.checkpoints.config import read_config
 from rankwise.checkpoints.detect import Format, detect_format
+from rankwise.checkpoints.gguf.reader import read_gguf
+from rankwise.checkpoints.hub import RepoPath, is_hub_target, open_hub
 from rankwise.checkpoints.numpy import read_npy, read_npz
 from rankwise.checkpoints.onnx.reader import read_onnx
 from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.checkpoints.pytorch.reader import read_torch_legacy, read_torch_zip
 from rankwise.checkpoints.safetensors import read_safetensors
-from rankwise.checkpoints.safety import format_path, is_folder
+from rankwise.checkpoints.safety import format_path, is_folder, is_present
 from rankwise.checkpoints.shards import find_weight_file, read_index
 from rankwise.errors import CheckpointError
 
 if TYPE_CHECKING:
-    import os
-
     from rankwise.weights.tensor import Weights
 
 __all__ = ["open_weights"]
@@ -30,7 +31,10 @@ _FLAT = {
     Format.NPZ: read_npz,
     Format.NPY: read_npy,
     Format.ONNX: read_onnx,
+    Format.GGUF: read_gguf,
 }
+_WHOLE = (Format.TORCH_LEGACY, Format.ONNX)  # not over the network
+_SCHEMES = ("http", "https", "s3", "gs", "ftp")
 
 
 def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Weights:
@@ -41,7 +45,8 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
     read as a whole, when they are opened: PyTorch's before 1.6, and ONNX without external data.
 
     Args:
-        path: The file or folder.
+        path: The file or folder, or ``hf://org/name[@revision][/path]`` for one on the Hugging
+            Face Hub, of which only headers and the tensors that are loaded are fetched.
         key: The dotted path of the part to take from a nested PyTorch checkpoint; "." takes all
             parts; None chooses the weights and says so in the notes.
 
@@ -64,17 +69,46 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
         ...     weight.name, weight.shape, weight.load().sum().item()
         ('fc.weight', (2, 3), 6.0)
     """
+    if is_hub_target(os.fspath(path)):
+        return _open_hub_weights(os.fspath(path), key)
     file = Path(path)
+    _refuse_address(file)
+    return _open_path(file, key)
+
+
+def _open_path(file: Path, key: str | None) -> Weights:
     if is_folder(file):
         file = find_weight_file(file)
     weights = _open_file(file, key)
     if not weights.tensors:
         raise CheckpointError(f"{format_path(file)}: contains no tensors.")
-    return replace(sort_if_alphabetical(weights), config=read_config(file.parent))
+    # What a file says of itself counts more than a configuration beside it.
+    config = {**read_config(file.parent), **weights.config}
+    return replace(sort_if_alphabetical(weights), config=config)
+
+
+def _open_hub_weights(target: str, key: str | None) -> Weights:
+    place = open_hub(target)
+    weights = _open_path(cast("Path", place), key)
+    if isinstance(place, Path):  # of the local cache
+        return weights
+    note = f"read from the Hugging Face Hub at commit {place.commit}"
+    return replace(weights, source=format_path(cast("Path", place)), notes=(*weights.notes, note))
+
+
+def _refuse_address(path: Path) -> None:
+    scheme, colon, _ = path.as_posix().partition(":/")
+    if colon and scheme.lower() in _SCHEMES and not is_present(path):
+        raise CheckpointError(
+            f"{format_path(path)}: an address, which is not opened; download the file, or give "
+            "hf://org/name for a model on the Hugging Face Hub."
+        )
 
 
 def _open_file(path: Path, key: str | None, *, is_shard: bool = False) -> Weights:
     kind = detect_format(path)
+    if isinstance(path, RepoPath) and kind is not Format.INDEX:
+        path = _replace_by_cached(path, kind)
     if kind in _NESTED:
         return _NESTED[kind](path, key)
     if key is not None:
@@ -89,3 +123,14 @@ def _open_file(path: Path, key: str | None, *, is_shard: bool = False) -> Weight
             f"{format_path(path)}: expected a file of weights as a shard, got an index of shards."
         )
     return read_index(path, lambda shard: _open_file(shard, None, is_shard=True))
+
+
+def _replace_by_cached(path: RepoPath, kind: Format) -> Path:
+    """Return the cache's copy of a file, or the file on the hub where parts of it can be read."""
+    cached = path.find_cached()
+    if cached is None and kind in _WHOLE:
+        raise CheckpointError(
+            f"{path}: in the format {kind.value}, which can only be read as a whole "
+            f"({path.stat().st_size} bytes); download it first: {path.build_download_hint()}"
+        )
+    return cached or cast("Path", path)

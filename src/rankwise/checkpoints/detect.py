@@ -25,6 +25,7 @@ class Format(Enum):
     NPZ = "npz"
     NPY = "npy"
     ONNX = "ONNX"
+    GGUF = "GGUF"
     INDEX = "index of shards"
 
 
@@ -36,7 +37,6 @@ _GGML = (b"ggml", b"lmgg", b"tjgg")
 # Offset, bytes there, what the file is, what to do.
 _UNSUPPORTED = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras .h5), which isn't supported", _TO_NUMPY),
-    (0, b"GGUF", "a GGUF file, whose tensors are quantised and not supported", _ORIGINAL),
     (0, _GGML, "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
     (4, b"TFL3", "a TensorFlow Lite model, which isn't supported", _TO_NUMPY),
     (257, b"ustar", "a tar archive, which isn't supported", _UNPACK),
@@ -51,6 +51,11 @@ _UNSUPPORTED = (
 _HEAD = 512
 # How torch.save began before 1.6: protocol 2 and a number of 10 bytes.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_SUPPORTED = (
+    (b"\x93NUMPY", Format.NPY),
+    (b"GGUF", Format.GGUF),
+    (_LEGACY, Format.TORCH_LEGACY),
+)
 _PICKLE = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 # The fields of ONNX's ModelProto: numbers (wire type 0), texts and messages (wire type 2).
 _ONNX_FIELDS = {(1, 0), (5, 0), *((n, 2) for n in (2, 3, 4, 6, 7, 8, 14, 20, 25, 26))}
@@ -81,10 +86,9 @@ def _detect_by_magic(path: Path, head: bytes) -> Format | None:
             raise CheckpointError(f"{format_path(path)}: {what}; {advice}")
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _detect_zip(path)
-    if head.startswith(b"\x93NUMPY"):
-        return Format.NPY
-    if head.startswith(_LEGACY):
-        return Format.TORCH_LEGACY
+    for magic, kind in _SUPPORTED:
+        if head.startswith(magic):
+            return kind
     if head.startswith(_PICKLE):
         raise UnsafeFileError(
             f"{format_path(path)}: a plain Python pickle, which can run code and is never opened; "
@@ -108,7 +112,8 @@ def _detect_by_structure(path: Path, head: bytes, size: int) -> Format:
         return Format.INDEX
     what = "a text file, not a checkpoint" if is_text else "in an unknown format"
     raise CheckpointError(
-        f"{format_path(path)}: {what}; expected a .safetensors, PyTorch, .npz, .npy or .onnx file."
+        f"{format_path(path)}: {what}; expected a .safetensors, PyTorch, .npz, .npy, .onnx or "
+        ".gguf file."
     )
 
 

@@ -17,10 +17,10 @@ from rankwise.weights.tensor import Weights
 # Parts of a dotted name, from the first of a network to the last; other names come third.
 _HEAD = re.compile(
     r"(\w+_)?(heads?|classifier|logits?|score)|lm_head\w*|cls|fc|embed_out|unembed|proj_out|"
-    r"(qa|text|output|final|last)_?(outputs?|projection|proj|layer|linear)|heads?_\w+|conv_(norm_)?out"
+    r"(qa|text|output|final|last)_?(outputs?|projection|proj|layer|linear)|heads?_\w+|conv_(norm_)?out|output(_norm)?"
 )
 _BEGINNING = re.compile(
-    r"\w*embed(s|der|ding|dings)?(_\w+)?|emb|w[tp]e|shared|(\w+_)?stem(_\w+)?|(\w+_)?tokens?|"
+    r"\w*embed(s|der|ding|dings)?(_\w+)?|(\w+_)?embd?|w[tp]e|shared|(\w+_)?stem(_\w+)?|(\w+_)?tokens?|"
     r"patch\w*|pos(ition(s|al)?)?(_\w+)?|input_\w+|conv_?[01]|conv_in|weight"
 )
 _RANKS = (

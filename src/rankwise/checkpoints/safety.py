@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankwise._text import quote, sanitize
@@ -15,13 +17,16 @@ from rankwise.weights.tensor import Status, Weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     import torch
     from torch import Tensor
 
 _MAX_REASON = 200
 _MAX_LISTED = 8
+# org/name, as the Hugging Face Hub names repositories; a file would have an extension.
+_REPO_NAME = re.compile(
+    r"[A-Za-z0-9][\w.-]*/[\w.-]+(?<!\.pt)(?<!\.pth)(?<!\.bin)(?<!\.ckpt)(?<!\.np[yz])", re.A
+)
 
 
 def format_path(path: Path) -> str:
@@ -99,7 +104,7 @@ def get_file_size(path: Path) -> int:
             f"{format_path(path)}: not a regular file but a pipe, socket or device; "
             "save its content to a file first."
         )
-    if not os.access(path, os.R_OK):
+    if isinstance(path, Path) and not os.access(path, os.R_OK):
         raise CheckpointError(
             f"{format_path(path)}: permission denied; make the file readable for your user."
         )
@@ -110,7 +115,8 @@ def _get_status(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except FileNotFoundError as error:
-        raise CheckpointError(f"{format_path(path)}: no such file or folder.") from error
+        hint = f" Did you mean hf://{path}?" if _REPO_NAME.fullmatch(str(path)) else ""
+        raise CheckpointError(f"{format_path(path)}: no such file or folder.{hint}") from error
     except PermissionError as error:
         raise CheckpointError(f"{format_path(path)}: permission denied.") from error
     except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rankwise._text import quote
+from rankwise.checkpoints.gguf.reader import find_first_part
 from rankwise.checkpoints.nested import number_duplicates
 from rankwise.checkpoints.ordering import sort_names, sort_weights
 from rankwise.checkpoints.safety import (
@@ -36,7 +37,7 @@ _PREFERRED = (
     "adapter_model.bin",
 )
 _INDEX = (".safetensors.index.json", ".bin.index.json")
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy")
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy", ".gguf")
 # What trainers put beside the weights.
 _NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _MAX_INDEX = 64 * 2**20
@@ -54,6 +55,8 @@ def find_weight_file(folder: Path) -> Path:
         files = [name for name in files if not name.startswith(_NO_WEIGHTS)]
         if len(files) == 1:
             return safe_join(folder, files[0])
+        if first := find_first_part(files):
+            return safe_join(folder, first)
         if files:
             raise CheckpointError(
                 f"{format_path(folder)}: contains several weight files "
@@ -66,7 +69,7 @@ def find_weight_file(folder: Path) -> Path:
         )
     raise CheckpointError(
         f"{format_path(folder)}: a folder without a weight file; "
-        "give the path of a .safetensors, PyTorch, .npz, .npy or .onnx file."
+        "give the path of a .safetensors, PyTorch, .npz, .npy, .onnx or .gguf file."
     )
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
 import torch
@@ -30,7 +31,6 @@ from rankwise.errors import ArgumentError, CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import FileIO
-    from pathlib import Path
 
 _CHUNK = 64 * 2**20
 _CLOCK_TICK = 10_000_000  # nanoseconds between two times that a file system can tell apart
@@ -129,6 +129,8 @@ class OpenSource:
 
 def open_source(path: Path) -> FileSource:
     """Return a regular file as it is now; its content is read later."""
+    if not isinstance(path, Path):  # of a repository on the hub
+        return path.open_source()
     get_file_size(path)  # refuses what is no regular file, or may not be read
     with convert_errors(path, "a checkpoint"):
         status = path.stat()

@@ -14,14 +14,14 @@ _SEPARATORS = re.compile(r"[./]")
 _RECURRENT = re.compile(r"weight_([ih]h|hr)(_l\d+(_reverse)?)?")
 _ATTENTION = re.compile(r"in_proj_weight|[qkv]_proj_weight")
 _EMBEDDING = re.compile(
-    r"(\w+_)?emb(ed(ding)?s?)?(_(tokens?|positions?|tables?|matrix|weights?|in|\d+))?|w[tp]e|shared",
+    r"(\w+_)?emb(d|ed(ding)?s?)?(_(tokens?|positions?|tables?|matrix|weights?|in|\d+))?|w[tp]e|shared|token_types",
     re.IGNORECASE,
 )
 # Of a list of layers: these are the layers of a small network that embeds a number or a text.
 _EMBEDDING_NETWORK = re.compile(
     r"(time|timestep|label|cond|text|image|img|guidance|vector)\w*", re.I
 )
-_EXPERTS = re.compile(r"(^|[._/])(experts?|moe)([._/]|$)", re.IGNORECASE)
+_EXPERTS = re.compile(r"(^|[._/])(experts?|moe|\w+_(ch)?exps)([._/]|$)", re.IGNORECASE)
 _ONE_EXPERT = re.compile(r"(expert|moe)\w*[._/]\d+[._/]", re.IGNORECASE)
 _CONVOLUTION = re.compile(r"conv|cnn|tdnn|(down|up)_?sampl|wavenet|dilat", re.IGNORECASE)
 _MATRIX = re.compile(
@@ -37,7 +37,10 @@ _MAX_KERNEL = 32  # of a 1-D convolution with few filters that is not called one
 _NON_WEIGHTS = (
     (r"(\w+_)?bias(es)?(_\d+)?|b_([qkvo]|in|out|mlp)", "several biases in one tensor"),
     (r"\w*bias_table", "a table of biases"),
-    (r"A_(b_)?logs?|(log_|inv_)?A_(real|imag|re|im)|log_dt|Ds", "a state-space layer's rates"),
+    (
+        r"A_(b_)?logs?|ssm_a|(log_|inv_)?A_(real|imag|re|im)|log_dt|Ds",
+        "a state-space layer's rates",
+    ),
     (
         r"((cls|class|mask|dist(illation)?|reg(ister)?|storage|query|null|latent|memory|global|"
         r"readout|special|meta|sep|pad|resampler)_)?tokens?",
@@ -60,12 +63,19 @@ _NON_WEIGHTS = (
 _NON_WEIGHT = tuple((re.compile(pattern, re.I), reason) for pattern, reason in _NON_WEIGHTS)
 # Modules whose `weight` is none of a matrix.
 _OWNERS = (
-    (re.compile(r"(\w+_)?bias(es)?(_table)?", re.IGNORECASE), "a table of biases"),
+    (
+        re.compile(r"(\w+_)?bias(es)?(_table)?|attn_rel_b(_cross)?", re.IGNORECASE),
+        "a table of biases",
+    ),
     (
         re.compile(r"(cls|class|mask|iou|hf|obj_score|dist|register|query)_tokens?"),
         "learned tokens",
     ),
     (re.compile(r"\w*prelu\d*", re.IGNORECASE), "slopes of an activation"),
+    (
+        re.compile(r"time_mix_(first|lerp_\w+)"),
+        "per-channel rates of a recurrent layer",
+    ),
     (
         re.compile(
             r"(\w*_)?(layer|batch|group|rms|instance)?_?norm\d*|"

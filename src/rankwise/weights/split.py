@@ -21,20 +21,22 @@ _RECURRENT = re.compile(r"(?P<head>.*\bweight_)[ih]h(?P<tail>(_l\d+(_reverse)?)?
 _OWNER = r"(^|.*[./])"  # what may come before the last step of a name
 _WEIGHT = r"(\.weight)?(\[\d+(,\d+)*\])?"  # and after it
 _FUSED = re.compile(
-    rf"{_OWNER}(in_proj_weight|(?P<stem>qkv(_proj|_linear)?|to_qkv|W?w?qkv|c_attn|in_proj|"
+    rf"{_OWNER}(in_proj_weight|(?P<stem>qkv(_proj|_linear)?|to_qkv|W?w?qkv|attn_qkv|c_attn|in_proj|"
     rf"query_key_value|linear_qkv){_WEIGHT})"
 )
 _GATE_UP = re.compile(rf"{_OWNER}(gate_up_proj|gate_and_up_proj|w13(_weight)?){_WEIGHT}")
 _QUERY = re.compile(
-    rf"{_OWNER}(q_proj|q_b_proj|query|wq|to_q|q_lin|q|q_proj_weight|kv_b_proj|query_proj){_WEIGHT}"
+    rf"{_OWNER}(q_proj|q_b_proj|query|wq|to_q|q_lin|q|q_proj_weight|kv_b_proj|query_proj|(cross_)?attn_q(_b)?|attn_kv_b){_WEIGHT}"
 )
 _KEY_VALUE = re.compile(
-    rf"{_OWNER}([kv]_proj|key|value|w[kv]|to_[kv]|[kv]_lin|[kv]|[kv]_proj_weight|(key|value)_proj)"
+    rf"{_OWNER}([kv]_proj|key|value|w[kv]|to_[kv]|[kv]_lin|[kv]|[kv]_proj_weight|(key|value)_proj|"
+    rf"(cross_)?attn_[kv])"
     rf"{_WEIGHT}"
 )
 _OUTPUT = re.compile(
     rf"{_OWNER}((self_attn|attn|attention|self_attention|SelfAttention|EncDecAttention|encoder_attn)"
-    rf"\.(o_proj|out_proj|c_proj|dense|output\.dense|out_lin|o|wo|Wo|proj|to_out(\.0)?)|o_proj)"
+    rf"\.(o_proj|out_proj|c_proj|dense|output\.dense|out_lin|o|wo|Wo|proj|to_out(\.0)?)|o_proj|"
+    rf"(cross_)?attn_out(put)?)"
     rf"{_WEIGHT}"
 )
 # State-space mixers call their input projection as attention does, and have these beside it.
