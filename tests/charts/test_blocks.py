@@ -2,14 +2,21 @@
 
 import pytest
 
-from rankwise.charts.blocks import arrange_blocks
+from rankwise.charts.blocks import (
+    LABEL_ROOM,
+    arrange_blocks,
+    arrange_lines,
+    compute_least_width,
+    find_block_number,
+    name_block,
+)
 
 
 def grid(names):
-    """Each layer's row and column, by name."""
+    """Each layer's column and its label, and its role, by name."""
     cells = arrange_blocks(names)
     return {
-        name: (cell["row"], cell["block"], cell["role"])
+        name: (cell["column"], cell["block"], cell["role"])
         for name, cell in zip(names, cells, strict=True)
     }
 
@@ -38,19 +45,22 @@ SWIN = [
 ]
 
 
-def test_blocks_are_rows_in_the_order_of_their_numbers_and_roles_are_columns():
+def test_blocks_are_columns_in_the_order_of_their_numbers_and_roles_are_rows():
     found = grid(sorted(LLAMA))  # 10 comes before 2
     assert found["model.layers.10.mlp.up_proj.weight"] == (10, "10", "mlp.up_proj")
     assert found["model.layers.2.self_attn.q_proj.weight"] == (2, "2", "self_attn.q_proj")
-    assert len({cell["column"] for cell in arrange_blocks(LLAMA)}) == 4
+    assert len({cell["row"] for cell in arrange_blocks(LLAMA)}) == 4
 
 
 def test_layers_in_no_block_have_a_row_each_above_or_below():
-    found = grid(["embed.weight", *BERT, "pooler.weight", "head.weight"])
-    assert found["embed.weight"][:2] == (0, "#1")
-    assert found["encoder.layer.0.output.dense.weight"][:2] == (1, "0")
-    assert found["pooler.weight"][:2] == (7, "#26")
-    assert found["head.weight"][:2] == (8, "#27")
+    names = ["embed.weight", *BERT, "pooler.weight", "head.weight"]
+    cells = dict(zip(names, arrange_blocks(names), strict=True))
+    found = {name: (cell["row"], cell["role"]) for name, cell in cells.items()}
+    assert found["embed.weight"] == (0, "#1")
+    assert found["encoder.layer.0.output.dense.weight"] == (4, "output.dense")
+    assert found["pooler.weight"] == (5, "#26")
+    assert found["head.weight"] == (6, "#27")
+    assert {cell["column"] for cell in cells.values() if cell["outside"]} == {0}
 
 
 def test_stacks_are_told_apart():
@@ -77,7 +87,7 @@ def test_a_label_is_what_distinguishes_stacks(stacks, labels):
 
 def test_the_number_that_fills_the_grid_is_the_blocks():
     found = grid(SWIN)
-    assert len({row for row, _, _ in found.values()}) == 12
+    assert len({column for column, _, _ in found.values()}) == 12
     assert found["layers.2.blocks.5.attn.qkv.weight"][1:] == ("2.5", "attn.qkv")
 
 
@@ -96,6 +106,44 @@ def test_the_number_that_fills_the_grid_is_the_blocks():
 )
 def test_other_networks_have_no_grid(names):
     assert arrange_blocks(names) is None
+
+
+RESNET = ["conv1.weight"] + [
+    f"layer{stage}.{n}.{part}.weight"
+    for stage, depth in enumerate((3, 8, 36, 3), 1)
+    for n in range(depth)
+    for part in ("conv1", "conv2", "conv3", *(["downsample.0"] if n == 0 else []))
+]
+
+
+def test_many_layers_of_few_roles_are_a_grid_since_bars_would_be_too_many():
+    found = grid(RESNET)
+    assert found["layer3.35.conv2.weight"] == (46, "layer3.35", "conv2")
+    assert len({column for column, _, _ in found.values()}) == 50
+
+
+def test_layers_without_blocks_fill_lines_in_their_order():
+    cells = arrange_lines(120)
+    assert [(cell["row"], cell["column"]) for cell in cells] == [divmod(n, 50) for n in range(120)]
+    assert cells[100]["role"] == "from #101"
+
+
+def test_a_map_needs_room_for_every_block():
+    assert compute_least_width(arrange_blocks(LLAMA)) == LABEL_ROOM + 12 * 10
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "block"),
+    [
+        (LLAMA, "model.layers.3.mlp.experts.7.w1.weight", "model.layers.3"),
+        (LLAMA, "lm_head.weight", ""),
+        (SWIN, "layers.2.blocks.5.attn.qkv.weight", "layers.2.blocks.5"),
+        ([f"{n}.{r}" for n in range(3) for r in "qkvo"], "2.q", "2"),
+    ],
+    ids=["expert", "outside", "second number", "no stack"],
+)
+def test_a_block_is_named_by_its_stack_and_number(names, name, block):
+    assert name_block(name, find_block_number(names)) == block
 
 
 def test_numbers_of_any_length_are_names():

@@ -1,8 +1,9 @@
-"""Layers of blocks that repeat, as in transformers: a row for each block, a column for each role.
+"""Layers of blocks that repeat, as in transformers: a column for each block, a row for each role.
 
 A name such as "model.layers.12.self_attn.q_proj.weight" has a stack ("model.layers"), a block's
 number in it (12) and a role within the block ("self_attn.q_proj"). Where most names of a network
-are of this form, its layers fill a grid.
+are of this form, its layers fill a grid. Very many layers of another form fill rows of equal length
+in their order.
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ from typing import Any, TypedDict
 
 import altair as alt
 
-from rankwise.charts.style import INK, IS_SELECTED
+from rankwise.charts.style import INK, IS_SELECTED, WIDTH
 
 FEWEST_ROLES = 4  # fewer are drawn as bars, which are easier to read
+MANY = 100  # layers, of which bars are too many to read: two roles are enough for a grid then
 FEWEST_BLOCKS = 3
+LINE = 50  # layers in a row where no blocks are known
+NARROWEST = 10  # pixels of a column; a narrower window scrolls
+LABEL_ROOM = 150  # pixels beside the columns
+# On a phone a label keeps its end, which distinguishes roles.
+SHORT_ROLE = (
+    "windowSize()[0] < 500 && length(datum.label) > 16"
+    " ? '…' + slice(datum.label, -15) : datum.label"
+)
 SIGN: dict[str, Any] = {"fontSize": 11, "aria": False}
 # What most names share, also before the number of a group's members, as in "….weight ×128".
 _ENDING = re.compile(r"\.weight(?=$| ×[0-9]+$)")
@@ -27,9 +37,9 @@ MOSTLY = 0.6  # of the layers that have to be in blocks, and of the grid that ha
 class BlockCell(TypedDict):
     """A layer's place in the grid."""
 
-    block: str  # the row's label: the block's number, or the layer's where it is in none
+    role: str  # the row's label: the role, or the layer's number where it is in no block
     row: int
-    role: str
+    block: str  # the column's label: the block's number
     column: int
     outside: bool  # whether it is in none of the blocks
 
@@ -42,43 +52,94 @@ class _Place:
 
 
 def arrange_blocks(names: Sequence[str]) -> list[BlockCell] | None:
-    """Return each layer's place in a grid of blocks and roles; None where there is no such grid.
+    """Return each layer's place in a grid of roles and blocks; None where there is no such grid.
 
-    Layers in no block have a row of their own, above the blocks or below as they come in the names.
+    Layers in no block have a row of their own, above the roles or below as they come in the names.
 
     Example:
         >>> names = [f"h.{i}.{role}.weight" for i in range(3) for role in ("q", "k", "v", "o")]
         >>> cells = arrange_blocks(["embed.weight", *names])
-        >>> cells[0]["block"], cells[0]["outside"], cells[-1]["block"], cells[-1]["role"]
+        >>> cells[0]["role"], cells[0]["outside"], cells[-1]["block"], cells[-1]["role"]
         ('#1', True, '2', 'o')
     """
-    options = [[_split(name, which) for name in names] for which in (0, 1)]
-    places = max(options, key=_measure_fill)
-    inside = [place for place in places if place is not None]
-    if not _is_grid(inside, len(names)):
+    which = find_block_number(names)
+    if which is None:
         return None
+    places = [_split(name, which) for name in names]
+    inside = [place for place in places if place is not None]
     blocks = _sort_blocks(inside)
-    roles = dict.fromkeys(place.role for place in inside)
-    columns = {role: column for column, role in enumerate(roles)}
+    columns = {block: column for column, block in enumerate(blocks)}
+    labels = _label_blocks(blocks)
     first = next(i for i, place in enumerate(places) if place is not None)
     above = [i for i, place in enumerate(places) if place is None and i < first]
     below = [i for i, place in enumerate(places) if place is None and i > first]
-    rows = {i: row for row, i in enumerate(above)}
-    rows |= {i: len(above) + len(blocks) + row for row, i in enumerate(below)}
-    numbers = {block: len(above) + row for row, block in enumerate(blocks)}
-    labels = _label_blocks(blocks)
+    roles = dict.fromkeys(place.role for place in inside)
+    rows = {role: len(above) + row for row, role in enumerate(roles)}
+    own_rows = {i: row for row, i in enumerate(above)}
+    own_rows |= {i: len(above) + len(roles) + row for row, i in enumerate(below)}
     return [
-        BlockCell(block=f"#{i + 1}", row=rows[i], role=next(iter(columns)), column=0, outside=True)
+        BlockCell(
+            role=f"#{i + 1}", row=own_rows[i], block=labels[blocks[0]], column=0, outside=True
+        )
         if place is None
         else BlockCell(
-            block=labels[place.stack, place.number],
-            row=numbers[place.stack, place.number],
             role=place.role,
-            column=columns[place.role],
+            row=rows[place.role],
+            block=labels[place.stack, place.number],
+            column=columns[place.stack, place.number],
             outside=False,
         )
         for i, place in enumerate(places)
     ]
+
+
+def arrange_lines(count: int) -> list[BlockCell]:
+    """Return places for layers in rows of `LINE`, in their order.
+
+    Example:
+        >>> arrange_lines(51)[-1]
+        {'role': 'from #51', 'row': 1, 'block': '1', 'column': 0, 'outside': False}
+    """
+    return [
+        BlockCell(
+            role=f"from #{number - number % LINE + 1}",
+            row=number // LINE,
+            block=str(number % LINE + 1),
+            column=number % LINE,
+            outside=False,
+        )
+        for number in range(count)
+    ]
+
+
+def find_block_number(names: Sequence[str]) -> int | None:
+    """Return which number of a name is its block's, from 0; None where there is no grid.
+
+    Example:
+        >>> names = [f"stage.0.block.{i}.{role}.weight" for i in range(3) for role in "qkvo"]
+        >>> find_block_number(names)
+        1
+    """
+    options = {which: [_split(name, which) for name in names] for which in (0, 1)}
+    grids = [which for which, places in options.items() if _is_grid(places)]
+    return max(grids, key=lambda which: _measure_fill(options[which]), default=None)
+
+
+def name_block(name: str, which: int) -> str:
+    """Return the name of the block that a layer is in, "" for none.
+
+    Args:
+        name: The layer's.
+        which: What `find_block_number` returned for all layers.
+
+    Example:
+        >>> name_block("model.layers.12.self_attn.q_proj.weight", 0), name_block("fc.weight", 0)
+        ('model.layers.12', '')
+    """
+    place = _split(name, which)
+    return (
+        "" if place is None else ".".join([*([place.stack] * bool(place.stack)), str(place.number)])
+    )
 
 
 def draw_cells(
@@ -103,19 +164,19 @@ def draw_cells(
         is_light: An expression for whether a cell is so light that its text has to be dark.
     """
     count = len({row["row"] for row in rows})
-    base = base.properties(height=choose_step(count) * count)
+    width = max(WIDTH, compute_least_width(rows))
+    base = base.properties(width=width, height=choose_step(count) * count)
     by_row = alt.EncodingSortField(field="row", op="min", order="ascending")
     by_column = alt.EncodingSortField(field="column", op="min", order="ascending")
-    y = alt.Y(
-        "block:N",
-        title=None,
-        sort=by_row,
-        axis=alt.Axis(ticks=False, domain=False, labelOverlap=True, labelLimit=110),
-    )
+    bare: dict[str, Any] = {"ticks": False, "domain": False}
+    down = alt.Axis(**bare, labelExpr=SHORT_ROLE, labelOverlap=True, labelLimit=200)
+    y = alt.Y("role:N", title=None, sort=by_row, axis=down)
+    longest = max((len(row["block"]) for row in rows), default=0)
+    angle = 0 if longest <= 3 else -45
     across = alt.Axis(
-        orient="top", labelAngle=-35, labelLimit=130, ticks=False, domain=False, title=None
+        **bare, orient="top", labelAngle=angle, labelLimit=110, labelOverlap=True, labelSeparation=4
     )
-    x = alt.X("role:N", sort=by_column, axis=across)
+    x = alt.X("block:N", title=None, sort=by_column, axis=across)
     look: dict[str, Any] = {"stroke": alt.ExprRef("paper"), "strokeWidth": 1}
     # A cell without a value is grey: a layer of zeros has no noise to stand out from.
     grey = base.mark_rect(color=alt.ExprRef("faint"), **look).encode(x, y, tooltip=tooltip)
@@ -131,10 +192,16 @@ def draw_cells(
         align="left", dx=6, color=INK, limit=alt.ExprRef("0.8 * width"), ellipsis="…", fontSize=10
     )
     listed = names.encode(
-        alt.X("role:N", sort=by_column, bandPosition=1), y, text="layer:N", tooltip=tooltip
+        alt.X("block:N", sort=by_column, bandPosition=1), y, text="layer:N", tooltip=tooltip
     )
     frame = base.transform_filter(IS_SELECTED).mark_rect(filled=False, stroke=INK, strokeWidth=2.5)
     return alt.LayerChart(layer=[grey, cells, *marks, listed, frame.encode(x, y)])
+
+
+def compute_least_width(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return the width in pixels below which the cells of a map can't be told apart."""
+    columns = len({row["column"] for row in rows})
+    return LABEL_ROOM + NARROWEST * columns
 
 
 def choose_step(count: int) -> int:
@@ -160,13 +227,15 @@ def _measure_fill(places: Sequence[_Place | None]) -> float:
     return len(inside) ** 2 / max(size, 1)
 
 
-def _is_grid(inside: Sequence[_Place], count: int) -> bool:
+def _is_grid(places: Sequence[_Place | None]) -> bool:
+    inside = [place for place in places if place is not None]
     blocks, roles = {(p.stack, p.number) for p in inside}, {p.role for p in inside}
-    if len(blocks) < FEWEST_BLOCKS or len(roles) < FEWEST_ROLES:
+    fewest = FEWEST_ROLES if len(places) <= MANY else 2
+    if len(blocks) < FEWEST_BLOCKS or len(roles) < fewest:
         return False
     if len(set(inside)) < len(inside):  # two layers would share a cell
         return False
-    return len(inside) >= MOSTLY * max(count, len(blocks) * len(roles))
+    return len(inside) >= MOSTLY * max(len(places), len(blocks) * len(roles))
 
 
 def _sort_blocks(inside: Sequence[_Place]) -> list[tuple[str, int]]:

@@ -9,7 +9,13 @@ import altair as alt
 
 from rankwise._text import format_count
 from rankwise.charts.axes import METRICS, NUMBER, get_metric_title
-from rankwise.charts.blocks import arrange_blocks, draw_cells
+from rankwise.charts.blocks import (
+    MANY,
+    arrange_blocks,
+    arrange_lines,
+    compute_least_width,
+    draw_cells,
+)
 from rankwise.charts.layers import (
     LAYER_METRICS,
     LayerRow,
@@ -48,14 +54,17 @@ def draw_diff(before: Iterable[LayerRow], after: Iterable[LayerRow], metric: str
     title = get_metric_title(metric, LAYER_METRICS)
     rows = label_rows([_pair(*sides) for sides in zip(before, after, strict=True)])
     cells = arrange_blocks([row["layer"] for row in rows])
-    base = start_chart("changes")
+    if cells is None and len(rows) > MANY:
+        cells = arrange_lines(len(rows))
+    base, least_width = start_chart("changes"), 0
     if cells is None:
         chart = _draw_arrows(base.properties(height=compute_height(len(rows))), rows, metric)
     else:
         rows = [{**row, **cell} for row, cell in zip(rows, cells, strict=True)]
-        chart = _draw_map(base, rows, metric)
+        chart, least_width = _draw_map(base, rows, metric), compute_least_width(rows)
     count = format_count(len(rows), "layer")
-    return finish_chart(chart, rows, f"{title} of {count} before and after.")
+    description = f"{title} of {count} before and after."
+    return finish_chart(chart, rows, description, least_width=least_width)
 
 
 def _pair(before: LayerRow, after: LayerRow) -> dict[str, Any]:

@@ -9,7 +9,14 @@ import altair as alt
 
 from rankwise._text import format_count, shorten_all
 from rankwise.charts.axes import METRICS, NUMBER, get_metric_title
-from rankwise.charts.blocks import arrange_blocks, choose_step, draw_cells
+from rankwise.charts.blocks import (
+    MANY,
+    arrange_blocks,
+    arrange_lines,
+    choose_step,
+    compute_least_width,
+    draw_cells,
+)
 from rankwise.charts.style import (
     CATEGORIES,
     INK,
@@ -90,8 +97,9 @@ class LayerRow(RandomMetrics):
 def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
     """Draw one of `LAYER_METRICS` of every layer, with its number and name.
 
-    Where the names show blocks that repeat, as in transformers, a map has a row for each block and
-    a column for each kind of layer; otherwise every layer has a bar.
+    Where the names show blocks that repeat, as in transformers, a map has a column for each block
+    and a row for each kind of layer; otherwise every layer has a bar, or where these are very many,
+    a cell of a map in the layers' order.
 
     Example:
         >>> draw_layers([], "quality").to_dict()["description"]
@@ -99,12 +107,14 @@ def draw_layers(rows: Iterable[LayerRow], metric: str) -> alt.LayerChart:
     """
     title, listed = get_metric_title(metric, LAYER_METRICS), list(rows)
     base, fields = start_chart("layers"), _place_rows(listed)
+    least_width = 0 if fields is None else compute_least_width(fields)
     if fields is None:
         fields = label_rows(listed)
         chart = _draw_bars(base.properties(height=compute_height(len(listed))), fields, metric)
     else:
         chart = _draw_map(base, fields, metric)
-    return finish_chart(chart, fields, f"{title} of {format_count(len(listed), 'layer')}.")
+    description = f"{title} of {format_count(len(listed), 'layer')}."
+    return finish_chart(chart, fields, description, least_width=least_width)
 
 
 def draw_all_metrics(rows: Iterable[LayerRow]) -> Chart:
@@ -147,15 +157,32 @@ def describe_marks(rows: Sequence[LayerRow]) -> str:
     return f"Marks: {', '.join(texts)}." if texts else ""
 
 
+def describe_places(rows: Sequence[LayerRow]) -> str:
+    """Return what rows and columns of a map of these layers are; "" where they have bars.
+
+    Example:
+        >>> describe_places([])
+        ''
+    """
+    if _place_rows(rows) is None:
+        return ""
+    if arrange_blocks([row["layer"] for row in rows if not row["is_member"]]) is None:
+        return "Each cell of a map is a layer; rows are read like text."
+    return "A column of a map is a block, a row is a kind of layer."
+
+
 def _place_rows(rows: Sequence[LayerRow]) -> list[dict[str, Any]] | None:
-    """Return labelled rows with their places in a grid of blocks; None where there is none."""
+    """Return labelled rows with their places in a map; None where bars are easier to read."""
     inner = [row for row in label_rows(rows) if not row["is_member"]]
     cells = arrange_blocks([row["layer"] for row in inner])
     if cells is None:
-        return None
+        if len(rows) <= MANY:
+            return None
+        # Every one, also members of groups: numbers count them, and a row begins with its number.
+        inner, cells = label_rows(rows), arrange_lines(len(rows))
     placed = ({**row, **cell} for row, cell in zip(inner, cells, strict=True))
     # Layers in no block have their own number, which counts members of groups too.
-    return [{**row, "block": f"#{row['depth']}"} if row["outside"] else row for row in placed]
+    return [{**row, "role": f"#{row['depth']}"} if row["outside"] else row for row in placed]
 
 
 def make_labels(names: Sequence[str]) -> list[str]:

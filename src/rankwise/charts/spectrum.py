@@ -16,7 +16,7 @@ from rankwise.charts.axes import NUMBER
 from rankwise.charts.style import CATEGORIES, INK, WIDTH, Chart, Rows, finish_chart, start_chart
 from rankwise.errors import ArgumentError
 
-MOST_ROWS = 20_000  # of all layers together, so that a page stays small
+MOST_ROWS = 120_000  # of all layers together, so that a page stays small
 FEWEST = 8  # of one unfolding
 
 KEPT, SHRUNK, NOISE, RANDOM = "kept", "kept, after shrinkage", "noise", "random weights"
@@ -48,8 +48,9 @@ class Spectrum:
 def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dict[str, Any]]:
     """Return a row for every singular value that is drawn, `most` of one unfolding.
 
-    Long spectra are thinned, further where there are very many layers; the ends, and the values
-    around the threshold, always stay. Spectra of one layer come one after the other.
+    Long spectra are thinned, further where there are very many layers; the ends, the values around
+    the threshold and the largest kept ones, a third of all that are drawn, always stay. Spectra of
+    one layer come one after the other.
 
     Example:
         >>> rows = make_spectrum_rows([Spectrum("fc", 1, "output", (37.0, 1.0), (36.9,), 9.0)])
@@ -59,7 +60,7 @@ def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dic
     layers: dict[str, list[Spectrum]] = {}
     for spectrum in spectra:
         layers.setdefault(spectrum.layer, []).append(spectrum)
-    most = max(FEWEST, min(most, MOST_ROWS // max(len(spectra), 1)))
+    most = compute_most(len(spectra), most)
     default = max(layers, key=lambda name: _mean_rank(layers[name]), default=None)
     return [
         {"layer": name, **({"default": True} if name == default else {}), **row}
@@ -67,6 +68,16 @@ def make_spectrum_rows(spectra: Sequence[Spectrum], most: int = 200) -> list[dic
         for spectrum in unfoldings
         for row in _value_rows(spectrum, most, is_only=len(unfoldings) == 1)
     ]
+
+
+def compute_most(count: int, most: int = 200) -> int:
+    """Return how many values are drawn of each of `count` spectra; `most` at most."""
+    return max(FEWEST, min(most, MOST_ROWS // max(count, 1)))
+
+
+def count_exact(most: int) -> int:
+    """Return how many of the largest kept values are all among the `most` that are drawn."""
+    return most // 3
 
 
 def draw_spectrum(rows: Rows, side: str = "output") -> alt.LayerChart:
@@ -78,7 +89,7 @@ def draw_spectrum(rows: Rows, side: str = "output") -> alt.LayerChart:
     """
     rows = list(rows)
     chart = _draw_side(start_chart("spectra", height=260), rows, side)
-    return finish_chart(chart, rows, DESCRIPTION)
+    return finish_chart(chart, rows, DESCRIPTION, one_layer=True)
 
 
 def draw_spectra(rows: Rows) -> Chart:
@@ -134,6 +145,7 @@ def _thin(length: int, cut: int, most: int) -> list[int]:
     if length <= most:
         return list(range(length))
     sure = {0, length - 1, *(i for i in range(cut - 2, cut + 2) if 0 <= i < length)}
+    sure |= set(range(min(cut, count_exact(most))))
     even = np.linspace(0.0, np.sqrt(length - 1), max(most - len(sure), 0)) ** 2
     return sorted(sure | {int(place) for place in even})
 

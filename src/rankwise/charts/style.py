@@ -65,11 +65,35 @@ def get_dataset(chart: Chart) -> str:
     return str(cast("dict[str, str]", chart.usermeta)["rows"])
 
 
-def finish_chart(chart: AnyChart, rows: Rows, description: str) -> AnyChart:
+def get_least_width(chart: Chart) -> int:
+    """Return the width in pixels that a finished chart needs; a narrower window scrolls."""
+    return int(cast("dict[str, Any]", chart.usermeta)["leastWidth"])
+
+
+def shows_one_layer(chart: Chart) -> bool:
+    """Return whether a finished chart draws the rows of one layer only."""
+    return bool(cast("dict[str, Any]", chart.usermeta)["oneLayer"])
+
+
+def keep_default_layer(chart: Chart) -> Chart:
+    """Return a finished chart with only those rows that it draws while no layer is selected."""
+    if shows_one_layer(chart):
+        data = alt.InlineData(values=[])
+        values = cast("alt.InlineData", chart.data).values
+        data.values = [row for row in cast("Rows", values) if row.get("default")]
+        chart = chart.copy(deep=False)
+        chart.data = data
+    return chart
+
+
+def finish_chart(
+    chart: AnyChart, rows: Rows, description: str, *, least_width: int = 0, one_layer: bool = False
+) -> AnyChart:
     """Return a chart with its rows, the parameters that a page sets, and our colours and fonts.
 
     Numbers in rows are finite or None, and a layer's name is called "layer" in every chart. The
-    description is for those who can't see the chart.
+    description is for those who can't see the chart. With `one_layer` a page gives the chart only
+    the rows of the selected layer, or while none is those that are marked "default".
     """
     name = cast("alt.NamedData", chart.data).name
     # Rows come last, and unnamed: otherwise Altair copies and checks each of them many times.
@@ -78,7 +102,8 @@ def finish_chart(chart: AnyChart, rows: Rows, description: str) -> AnyChart:
     params = [alt.param(name=name, value=value) for name, value in COLOURS.items()]
     text: dict[str, Any] = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal"}
     lines = alt.ExprRef("faint")
-    chart = chart.properties(description=description, usermeta={"rows": name})
+    meta = {"rows": name, "leastWidth": least_width, "oneLayer": one_layer}
+    chart = chart.properties(description=description, usermeta=meta)
     styled: AnyChart = chart.add_params(*params, alt.param(name=SELECTED, value="")).configure(
         background=alt.ExprRef("paper"),
         font="system-ui, sans-serif",

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_name, sanitize
 from rankwise.charts.axes import METRICS
-from rankwise.charts.layers import describe_marks, draw_layers
-from rankwise.charts.spectrum import draw_spectrum, list_sides, make_spectrum_rows
+from rankwise.charts.blocks import MANY
+from rankwise.charts.layers import describe_marks, describe_places, draw_layers
+from rankwise.charts.spectrum import (
+    compute_most,
+    count_exact,
+    draw_spectrum,
+    list_sides,
+    make_spectrum_rows,
+)
 from rankwise.probes.chart_rows import get_source, make_rows, make_spectra
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.groups import Item, LayerGroup
@@ -52,6 +59,7 @@ if TYPE_CHECKING:
 MOST_SKIPPED = 500  # rows in the table of what was not probed
 MOST_NOTES = 50
 CHARTED = ("prominence", "stable_rank", "noise_fraction")
+MAPPED = ("prominence", "stable_rank", "rank_fraction", "noise_fraction")  # of many blocks
 PAPER_METRICS = ("condition", "quality")
 NO_FINDINGS = (
     "This page has no findings: these need all weights, not a saved probe or some of the layers. "
@@ -65,7 +73,11 @@ SPECTRUM = (
     "is a random matrix of the same shape and norm."
 )
 EXPERT = "Of a group of experts, the values are those of the one whose s is in the middle."
-THINNED = "Long spectra are thinned; values near the threshold and the ends are always drawn."
+THINNED = (
+    "Long spectra are thinned: the page has {most} values of each at most, with four digits. The "
+    "largest {exact} kept values, those near the threshold and the ends are always among them; "
+    "rankwise probe PATH --spectra --json FILE writes all."
+)
 UNFOLDINGS = {"output": "by output channels, or the matrix itself", "input": "by input channels"}
 NO_SPECTRA = (
     "This probe holds no singular values, so there is no spectrum to show. To see it, give the "
@@ -101,7 +113,7 @@ def make_checkpoint_page(
         sections = [
             _draw_layers(rows, probe, hidden),
             _draw_spectra(items, random),
-            make_layer_section(items, probe, hidden),
+            make_layer_section(items, probe, hidden, severities),
             _describe_paper(rows, probe),
             *sections,
         ]
@@ -155,9 +167,11 @@ def _summarize(probe: Probe) -> Iterator[str]:
 def _draw_layers(rows: list[LayerRow], probe: Probe, hidden: int) -> Section:
     # Probes that an earlier version saved have no prominence.
     has_prominence = any(row["prominence"] is not None for row in rows)
-    charted = [metric for metric in CHARTED if metric != "prominence" or has_prominence]
+    chosen = MAPPED if len(rows) > MANY else CHARTED
+    charted = [metric for metric in chosen if metric != "prominence" or has_prominence]
     panels = _draw_metrics(rows, charted)
-    text = Text((f"{NUMBERED} {describe_marks(rows)} {count_hidden(hidden)}".strip(),))
+    texts = (NUMBERED, describe_places(rows), describe_marks(rows), count_hidden(hidden))
+    text = Text((" ".join(filter(None, texts)),))
     title = f"Layers {describe_order(probe)}"
     return Section(title, (text, *panels, list_caveats(charted)))
 
@@ -193,7 +207,8 @@ def _draw_spectra(items: Sequence[Item], random: Probe) -> Section:
     if rows and any(isinstance(item, LayerGroup) for item in items):
         paragraphs.append(EXPERT)
     if len(rows) < sum(len(spectrum.values) for spectrum in spectra):
-        paragraphs.append(THINNED)
+        most = compute_most(len(spectra))
+        paragraphs.append(THINNED.format(most=most, exact=count_exact(most)))
     return Section("Singular values: kept and noise", (Text(tuple(paragraphs)), *panels))
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +18,9 @@ from typing import Any, cast
 import altair as alt
 
 import rankwise
-from rankwise.charts.style import Chart, get_dataset
+from rankwise.charts.style import Chart, get_dataset, shows_one_layer
 from rankwise.errors import MissingExtraError
+from rankwise.reports.packing import pack_rows
 from rankwise.reports.page import ChartPanel, Page, Table
 
 try:
@@ -77,19 +77,6 @@ def render_table_rows(table: Table) -> str:
     return str(macro.rows(table))
 
 
-def pack_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return rows column by column, which takes a third of the space, with six digits.
-
-    Example:
-        >>> pack_rows([{"layer": "a", "q": 0.12345678}, {"layer": "b"}])
-        {'fields': ['layer', 'q'], 'columns': [['a', 'b'], [0.123457, None]]}
-    """
-    listed = list(rows)
-    fields = list(dict.fromkeys(name for row in listed for name in row))
-    columns = [[_round(row.get(name)) for row in listed] for name in fields]
-    return {"fields": fields, "columns": columns}
-
-
 def make_breakable(text: str) -> Markup:
     """Return a name as HTML that a browser may break after a dot, a slash or an underscore.
 
@@ -117,8 +104,10 @@ def _render(page: Page, policy: str, **parts: str) -> str:
 def _collect_content(panels: Iterable[ChartPanel], updates: str) -> dict[str, Any]:
     """All charts, their rows stored once under their names."""
     rows: dict[str, Any] = {}
-    charts = [_strip_rows(panel.chart, rows) for panel in panels]
-    datasets = {name: pack_rows(values) for name, values in rows.items()}
+    listed = list(panels)
+    charts = [_strip_rows(panel.chart, rows) for panel in listed]
+    spectra = {get_dataset(panel.chart) for panel in listed if shows_one_layer(panel.chart)}
+    datasets = {name: pack_rows(values, in_logs=name in spectra) for name, values in rows.items()}
     return {"charts": charts, "datasets": datasets, "updates": updates}
 
 
@@ -132,12 +121,6 @@ def _strip_rows(chart: Chart, rows: dict[str, Any]) -> dict[str, Any]:
     fit = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     # The tests check every chart against Vega-Lite's schema; to do so here takes half the time.
     return {**bare.to_dict(validate=False), **fit}
-
-
-def _round(value: object) -> object:
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _encode_json(content: object) -> Markup:
@@ -180,4 +163,5 @@ def _load_templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["breakable"] = make_breakable
+    environment.filters["brief"] = "{:.9g}".format  # enough to sort by
     return environment

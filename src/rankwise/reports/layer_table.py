@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rankwise._table import Style
 from rankwise._text import format_count, format_name, format_percent, sanitize
+from rankwise.charts.blocks import MANY
 from rankwise.probes.chart_rows import find_worst
 from rankwise.probes.explain import EXPLANATIONS
 from rankwise.probes.groups import Item, LayerGroup, get_row, group_layers, list_outliers
@@ -19,6 +20,7 @@ from rankwise.probes.text import (
     format_shape,
     name_item,
 )
+from rankwise.reports.layer_blocks import group_by_block, make_line
 from rankwise.reports.page import Cell, Section, Table, Text, format_number_cell, make_columns
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ PROMINENCE = (
 GROUPED = (
     "Experts of one role and shape are one row with their medians, and in brackets their range; "
     "experts unlike their siblings follow with rows of their own."
+)
+BLOCKS = (
+    "Layers collapse by block. The line of a block has the medians of its layers, and the sum of "
+    "their parameters. Sorting and filtering go through all layers."
 )
 COLUMNS = (
     *("#", "layer", "s", "rank", "share", "noise", "prominence", "against random", "κ", "q"),
@@ -81,13 +87,25 @@ def count_hidden(hidden: int) -> str:
     return f"{count} would make the page too large; rankwise probe --csv lists all."
 
 
-def make_layer_section(items: Sequence[Item], probe: Probe, hidden: int) -> Section:
-    """Return the table with a row for each item; `hidden` is how many more there are."""
+def make_layer_section(
+    items: Sequence[Item], probe: Probe, hidden: int, severities: Mapping[str, str]
+) -> Section:
+    """Return the table with a row for each item; of many, they collapse by block.
+
+    Args:
+        items: The layers and groups of experts.
+        probe: The whole.
+        hidden: How many more there are.
+        severities: The worst severity of what a check found, by the layer's name.
+    """
     most = find_bar_scale(probe.probed, "stable_rank")
+    blocks = group_by_block(items) if len(items) > MANY else []
+    numbers = [number for block in blocks for number in block.numbers] or range(1, len(items) + 1)
     table = Table(
         make_columns(COLUMNS, left=("against random", "kind"), name_column=1),
-        tuple(_make_row(number, item, most) for number, item in enumerate(items, 1)),
+        tuple(_make_row(number, items[number - 1], most) for number in numbers),
         f"The probed layers, {describe_order(probe)}; click a name to select the layer.",
+        groups=tuple(make_line(block, items, severities, most) for block in blocks),
         has_filter=True,
         name_column=1,
         hints=HINTS,
@@ -95,6 +113,7 @@ def make_layer_section(items: Sequence[Item], probe: Probe, hidden: int) -> Sect
     )
     has_groups = any(isinstance(item, LayerGroup) for item in items)
     words = [GROUPED, *describe_outliers(probe.probed)] if has_groups else []
+    words += [BLOCKS] if blocks else []
     words += [count_hidden(hidden)] if hidden else []
     return Section("All layers", (*([Text(tuple(words))] if words else []), table))
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from rankwise import _table
 from rankwise._table import Column, Style
-from rankwise.charts.style import Chart
+from rankwise.charts.style import Chart, get_least_width
 from rankwise.lab.scores import format_score
+
+HALF = 560  # pixels of a chart of which two come in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,16 @@ class ChartPanel:
     chart: Chart
     caption: str = ""  # how to read it, in a sentence or two
     wide: bool = False  # takes the whole width; others come two in a row where there is room
+
+    @property
+    def least_width(self) -> int:
+        """The pixels that the chart needs; a narrower window scrolls."""
+        return get_least_width(self.chart)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it takes the whole width."""
+        return self.wide or self.least_width > HALF
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,14 @@ def make_columns(
 
 
 @dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows that collapse under a line of their own."""
+
+    count: int  # of rows
+    cells: tuple[Cell, ...] = ()  # the line, a cell for each column; () for rows that stay visible
+
+
+@dataclass(frozen=True, slots=True)
 class Table(_table.Table):
     """A table that readers sort by its columns and filter by a text."""
 
@@ -101,9 +121,23 @@ class Table(_table.Table):
     name_column: int = 0  # the column that names the rows
     hints: Mapping[str, str] = field(default_factory=dict)  # tooltips of columns, by title
     name: str = ""  # how a live page finds the table, to update it
+    groups: tuple[RowGroup, ...] = ()  # of all rows, in their order; none where nothing collapses
     # Where ticked rows are sent, as "?run=…&run=…", each by its first cell's text; "" where rows
     # can't be ticked.
     compare_address: str = ""
+
+    @property
+    def grouped_rows(self) -> Iterator[tuple[RowGroup, tuple[tuple[Cell, ...], ...]]]:
+        """Each group with its rows; without groups, all rows as one that has no line."""
+        start = 0
+        for group in self.groups or (RowGroup(len(self.rows)),):
+            yield group, self.rows[start : start + group.count]
+            start += group.count
+
+    @property
+    def lines(self) -> int:
+        """How many groups have a line under which they collapse."""
+        return sum(bool(group.cells) for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)

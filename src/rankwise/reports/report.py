@@ -12,6 +12,7 @@ from pathlib import Path
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
 from rankwise.api import probe
+from rankwise.charts.style import keep_default_layer
 from rankwise.checks.check import check
 from rankwise.checks.findings import Findings
 from rankwise.errors import ArgumentError, RunError
@@ -74,7 +75,8 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
         name = re.sub(r"[^a-z0-9]+", "-", panel.title.lower()).strip("-")[:60]
         path = folder / f"{number:02d}-{name}.{form}"
         scale = 2 if form == "png" else 1
-        panel.chart.properties(title=panel.title).save(path, format=form, scale_factor=scale)
+        chart = keep_default_layer(panel.chart).properties(title=panel.title)
+        chart.save(path, format=form, scale_factor=scale)
         written.append(path)
     return written
 

@@ -7,16 +7,51 @@
   const COLOURS = ["ink", "faint", "near", "deep", "paper"];
   const PAUSE = 2000; // between two requests, in milliseconds
   const PATIENCE = 30000; // for an answer
+  const PRECISION = 10000; // as in packing.py
   const ERRORS = 1; // Vega's log level of errors only
-  const drawn = []; // { view, rows }: each chart and the name of its rows
+  const drawn = []; // { view, rows, oneLayer }: each chart and the name of its rows
   let selected = "";
 
-  // Charts. Rows are stored once, column by column; every chart gets its own copy, since Vega
-  // writes into them.
-  const rowsOf = (name) => {
-    const { fields, columns } = content.datasets[name];
-    return Array.from({ length: columns.length ? columns[0].length : 0 }, (_, i) =>
-      Object.fromEntries(fields.map((field, j) => [field, columns[j][i]])));
+  // Charts. Rows are stored once, column by column, as packing.py describes; every chart gets its
+  // own copy, since Vega writes into them.
+  const sum = (steps) => {
+    let total = 0;
+    return steps.map((step) => { total += step; return total; });
+  };
+  const expand = (column) => {
+    if (column.runs) {
+      const values = [];
+      for (let i = 0; i < column.runs.length; i += 2) {
+        for (let n = 0; n < column.runs[i + 1]; n += 1) values.push(column.runs[i]);
+      }
+      return values;
+    }
+    if (column.steps) return sum(column.steps);
+    if (!column.logs) return column;
+    const known = sum(column.logs);
+    let place = 0;
+    return column.gaps.flatMap((count, i) =>
+      Array.from({ length: count }, () => (i % 2 ? null : Math.exp(known[place++] / PRECISION))));
+  };
+  const datasets = new Map(); // expanded
+  const open = (name) => {
+    if (!datasets.has(name)) {
+      const { fields, columns } = content.datasets[name];
+      datasets.set(name, { fields, columns: columns.map(expand) });
+    }
+    return datasets.get(name);
+  };
+  const makeRows = ({ fields, columns }, start, end) =>
+    Array.from({ length: end - start }, (_, i) =>
+      Object.fromEntries(fields.map((field, j) => [field, columns[j][start + i]])));
+  // All rows, or only those of the selected layer, which come one after the other.
+  const rowsOf = (name, oneLayer) => {
+    const data = open(name);
+    const length = data.columns.length ? data.columns[0].length : 0;
+    if (!oneLayer) return makeRows(data, 0, length);
+    const column = (field) => data.columns[data.fields.indexOf(field)] ?? [];
+    const [values, wanted] = selected === "" ? [column("default"), true] : [column("layer"), selected];
+    return makeRows(data, Math.max(values.indexOf(wanted), 0), values.lastIndexOf(wanted) + 1);
   };
 
   const colours = () => {
@@ -32,7 +67,8 @@
       if (param.name in values) param.value = values[param.name];
     }
     const rows = spec.data.name;
-    spec.datasets = { [rows]: rowsOf(rows) };
+    const { oneLayer } = spec.usermeta;
+    spec.datasets = { [rows]: rowsOf(rows, oneLayer) };
     const actions = { export: true, source: false, compiled: false, editor: false };
     // ast: expressions are interpreted, so that the page may forbid code from text.
     // logLevel: Vega warns about every part of a chart that happens to have no rows.
@@ -44,7 +80,7 @@
       const layer = item && item.datum && item.datum.layer;
       if (typeof layer === "string") select(layer === selected ? "" : layer);
     });
-    drawn.push({ view, rows });
+    drawn.push({ view, rows, oneLayer });
   };
 
   const drawAll = async () => {
@@ -60,7 +96,9 @@
       }
       await new Promise((go) => setTimeout(go)); // let the page answer in between
     }
-    content.datasets = {}; // every chart has its rows by now
+    content.datasets = {}; // every chart has its rows by now, but for those of other layers
+    const needed = new Set(drawn.filter((chart) => chart.oneLayer).map((chart) => chart.rows));
+    for (const name of [...datasets.keys()]) if (!needed.has(name)) datasets.delete(name);
     document.body.dataset.ready = "";
   };
 
@@ -89,9 +127,39 @@
   // The selected layer.
   const select = (layer) => {
     selected = layer;
-    for (const { view } of drawn) view.signal("layer", layer).runAsync();
+    for (const { view, rows, oneLayer } of drawn) {
+      if (oneLayer) view.data(rows, rowsOf(rows, true));
+      view.signal("layer", layer).runAsync();
+    }
     for (const list of all("[data-layers]")) list.value = layer;
+    for (const button of all("[data-reveal]")) button.disabled = layer === "";
     markRows();
+    for (const row of all("tr.selected")) reveal(row);
+  };
+  // Opens the group that a row is in and scrolls its table, but not the page.
+  const reveal = (row) => {
+    if (row.hidden) return; // by the filter
+    const holder = row.closest(".table");
+    const line = row.dataset.in && holder.querySelector(`[data-group="${row.dataset.in}"]`);
+    if (line) line.dataset.open = "";
+    fold(holder);
+    const frame = row.closest(".scroll");
+    const [inner, outer] = [row.getBoundingClientRect(), frame.getBoundingClientRect()];
+    if (inner.top < outer.top + 80 || inner.bottom > outer.bottom) {
+      frame.scrollTop += inner.top - outer.top - frame.clientHeight / 3;
+    }
+  };
+  const goTo = () => {
+    const row = document.querySelector("tr.selected");
+    if (!row) return;
+    const field = row.closest(".table").querySelector("[data-filter]");
+    if (row.hidden && field) {
+      field.value = "";
+      filter(row.closest(".table"));
+    }
+    reveal(row);
+    row.closest(".scroll").scrollIntoView({ block: "center" });
+    row.querySelector("button, a")?.focus({ preventScroll: true });
   };
   const markRows = () => {
     for (const row of all("tr[data-layer]")) {
@@ -106,6 +174,21 @@
     if (button) select(button.dataset.select === selected ? "" : button.dataset.select);
     const head = event.target.closest("[data-sort]");
     if (head) reverse(head.closest("th"));
+    const tool = event.target.closest("[data-fold], [data-unfold], [data-regroup], [data-reveal]");
+    if (!tool) return;
+    if ("reveal" in tool.dataset) return goTo();
+    const holder = tool.closest(".table");
+    const lines = all("tr.group", holder);
+    if ("fold" in tool.dataset) {
+      const line = tool.closest("tr");
+      setOpen(line, !("open" in line.dataset));
+    } else if ("unfold" in tool.dataset) {
+      const isOpen = lines.every((line) => "open" in line.dataset);
+      for (const line of lines) setOpen(line, !isOpen);
+    } else {
+      regroup(holder.querySelector("table"));
+    }
+    fold(holder);
   });
   for (const list of all("[data-layers]")) {
     list.addEventListener("change", () => select(list.value));
@@ -128,7 +211,7 @@
     const sign = head.getAttribute("aria-sort") === "ascending" ? 1 : -1;
     const body = table.tBodies[0];
     const column = head.cellIndex;
-    const rows = [...body.rows].map((row) => [key(row, column), row]);
+    const rows = layerRows(body).map((row) => [key(row, column), row]);
     rows.sort(([a], [b]) => {
       const mixed = typeof a !== typeof b;
       return mixed ? compare(a, b) : sign * compare(a, b);
@@ -143,16 +226,50 @@
     for (const cell of head.parentElement.cells) cell.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", before === first ? other : first);
     sort(head.closest("table"));
+    fold(head.closest(".table"));
   };
+  // Groups of rows. They are open or closed as the reader left them; while a filter is set, those
+  // with matching rows are open; a sorted table has none, since it sorts all rows.
+  const layerRows = (body) => [...body.rows].filter((row) => !("group" in row.dataset));
+  const setOpen = (line, isOpen) => {
+    if (isOpen) line.dataset.open = "";
+    else delete line.dataset.open;
+  };
+  const fold = (holder) => {
+    const lines = all("tr.group", holder);
+    if (!lines.length) return;
+    const isSorted = holder.querySelector("th[aria-sort]") !== null;
+    const isFiltered = (holder.querySelector("[data-filter]")?.value.trim() ?? "") !== "";
+    const members = new Map(lines.map((line) => [line.dataset.group, []]));
+    for (const row of all("tr[data-in]", holder)) members.get(row.dataset.in).push(row);
+    for (const line of lines) {
+      const rows = members.get(line.dataset.group);
+      const isOpen = isSorted || isFiltered || "open" in line.dataset;
+      line.hidden = isSorted || rows.every((row) => row.hidden);
+      line.querySelector("[data-fold]").setAttribute("aria-expanded", String(isOpen));
+      for (const row of rows) row.classList.toggle("folded", !isOpen);
+    }
+    const unfold = holder.querySelector("[data-unfold]");
+    unfold.textContent =
+      lines.every((line) => "open" in line.dataset) ? "Collapse all" : "Expand all";
+    unfold.disabled = isSorted || isFiltered;
+    holder.querySelector("[data-regroup]").hidden = !isSorted;
+  };
+  const regroup = (table) => {
+    for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
+    table.tBodies[0].append(...order.get(table));
+  };
+  const order = new Map(all("table:has(tr.group)").map((table) => [table, [...table.tBodies[0].rows]]));
   const filter = (holder) => {
     const field = holder.querySelector("[data-filter]");
     if (!field) return;
     const wanted = field.value.trim().toLowerCase();
-    const rows = [...holder.querySelector("tbody").rows];
+    const rows = layerRows(holder.querySelector("tbody"));
     for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
     const shown = rows.filter((row) => !row.hidden).length;
     holder.querySelector("[data-count]").textContent =
       wanted ? `${shown} of ${rows.length} rows` : "";
+    fold(holder);
   };
   for (const field of all("[data-filter]")) {
     field.addEventListener("input", () => filter(field.closest(".table")));
