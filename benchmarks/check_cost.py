@@ -18,7 +18,7 @@ from benchmarks.networks import make_weights
 from benchmarks.packages import download_checkpoint
 from benchmarks.timing import format_table, limit_threads, time_best
 from rankwise.api import open_target
-from rankwise.probes.measure import measure_weights
+from rankwise.probes.parallel import measure_weights
 
 
 def run() -> str:

@@ -32,12 +32,12 @@ def run() -> str:
         plain = time_best(
             {
                 "ours": lambda: rankwise.probe(path),
-                "analyze()": lambda: _analyze(model),
+                "analyze()": lambda: analyze(model),
             },
             rounds=3,
         )
-        full = time_best({"full": lambda: _analyze(model, randomize=True, mp_fit=True)}, rounds=1)
-        covered = len(_analyze(model))
+        full = time_best({"full": lambda: analyze(model, randomize=True, mp_fit=True)}, rounds=1)
+        covered = len(analyze(model))
     ours = plain["ours"]
     probe = rankwise.probe(path)
     rows = [
@@ -71,7 +71,8 @@ def _build_module(state: dict[str, Tensor]) -> nn.Module:
     return model
 
 
-def _analyze(model: nn.Module, **options: bool) -> Sized:
+def analyze(model: nn.Module, **options: bool) -> Sized:
+    """Run WeightWatcher."""
     return weightwatcher.WeightWatcher(model=model).analyze(**options)
 
 

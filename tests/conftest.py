@@ -21,5 +21,11 @@ def zoo() -> Path:
 
 
 @pytest.fixture(autouse=True)
+def _empty_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the results of commands apart from those of other tests and of the user."""
+    monkeypatch.setenv("RANKWISE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

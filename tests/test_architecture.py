@@ -12,7 +12,7 @@ import rankwise
 PACKAGE = Path(rankwise.__file__).parent
 
 # What each folder may import, beside itself and what everyone may use.
-EVERYONE = {"errors", "_lazy", "_text", "_table", "_io", "__init__"}
+EVERYONE = {"errors", "_lazy", "_text", "_table", "_io", "_machine", "__init__"}
 _LIBRARY = {"numerics", "charts", "weights", "probes", "checkpoints", "optim", "api"}
 _LAB = _LIBRARY | {"checks", "lab"}
 _REPORTS = _LAB | {"study", "reports"}
@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "_lazy": set(),
     "_text": set(),
     "_io": set(),
+    "_machine": set(),
     "_table": set(),
     "__init__": _LIBRARY | {"checks"},
     "__main__": {"cli"},

@@ -52,9 +52,10 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.probes.layer_metrics import LayerMetrics as LayerMetrics
     from rankwise.probes.layer_metrics import LayerSpectrum as LayerSpectrum
     from rankwise.probes.layer_metrics import ModeMetrics as ModeMetrics
-    from rankwise.probes.measure import Progress as Progress
     from rankwise.probes.network_figures import NetworkFigures as NetworkFigures
+    from rankwise.probes.parallel import Progress as Progress
     from rankwise.probes.results import Probe as Probe
+    from rankwise.probes.workers import Resources as Resources
     from rankwise.weights.kinds import infer_kind as infer_kind
     from rankwise.weights.tensor import Status as Status
 
@@ -84,9 +85,10 @@ _PUBLIC_NAMES = {
     ".probes.diff": "LayerChange ProbeDiff",
     ".probes.explain": "explain",
     ".probes.layer_metrics": "LayerMetrics LayerSpectrum ModeMetrics",
-    ".probes.measure": "Progress",
+    ".probes.parallel": "Progress",
     ".probes.network_figures": "NetworkFigures",
     ".probes.results": "Probe",
+    ".probes.workers": "Resources",
     ".weights.kinds": "infer_kind",
     ".weights.tensor": "Status",
 }

@@ -19,8 +19,9 @@ from rankwise.checkpoints.nested import select_weights
 from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.errors import ArgumentError, TargetError
 from rankwise.numerics.unfold import Modes, check_modes
-from rankwise.probes.measure import Progress, measure_weights
+from rankwise.probes.parallel import Progress, measure_weights
 from rankwise.probes.results import Probe
+from rankwise.probes.workers import Resources
 from rankwise.weights.combine import combine_parts, mark_ties, strip_wrappers
 from rankwise.weights.module import describe_module, describe_tensor
 from rankwise.weights.split import Split, split_weights
@@ -40,6 +41,7 @@ def probe(
     split: bool | Split = False,
     key: str | None = None,
     spectra: bool = False,
+    resources: Resources | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Probe:
     """Measure every layer of a network from its weights alone, and compare it with random weights.
@@ -49,7 +51,8 @@ def probe(
 
     Args:
         target: A module (compiled, wrapped or sharded ones too), a state dict, or the path of a
-            checkpoint: .safetensors, .pt/.pth/.bin/.ckpt, .npz, .onnx, or a Hugging Face folder.
+            checkpoint: .safetensors, .pt/.pth/.bin/.ckpt, .npz, .onnx, .gguf, or a Hugging
+            Face folder.
         include: Glob or globs; only tensors whose names match one are probed.
         exclude: Glob or globs; tensors whose names match one are not probed.
         p: The power in the stable rank: 2 is Eq. 2, 1 the nuclear-norm reading.
@@ -60,6 +63,8 @@ def probe(
             how many there are.
         key: The dotted name of the part of a nested checkpoint that holds the weights.
         spectra: Whether to keep every layer's singular values, for charts and reports.
+        resources: How many layers to measure at once, and in how much memory; by default on all
+            cores, in half of the free memory.
         progress: Called after each layer.
 
     Returns:
@@ -97,6 +102,7 @@ def probe(
         compare=True,
         progress=progress,
         release=release_memory if isinstance(target, str | os.PathLike) else None,
+        resources=resources,
     )
     return Probe(weights.source, tuple(layers), float(p), notes, weights.order)
 

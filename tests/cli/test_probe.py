@@ -3,6 +3,7 @@ import io
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from rankwise._text import display_width
@@ -291,3 +292,26 @@ def test_all_lists_every_expert(run, tmp_path):
     assert all(name in full.partition("\n\n")[0] for name in weights)
     rows = list(csv.DictReader(io.StringIO(run("probe", tmp_path / "m.pt", "--csv", "-").stdout)))
     assert [row["name"] for row in rows] == list(weights)
+
+
+def test_a_second_probe_says_what_was_known(run, tmp_path):
+    path = tmp_path / "model.npz"
+    np.savez(path, **{"fc.weight": np.random.default_rng(0).normal(size=(640, 640))})
+    first, second, third = (run("probe", str(path), *more) for more in ((), (), ("--no-cache",)))
+    assert "known from an earlier run" not in first.stderr + third.stderr
+    assert "1 layer known from an earlier run; --no-cache measures them again." in second.stderr
+    assert first.stdout == second.stdout == third.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--memory", "much"), "Expected a size such as 4GB or 512MiB"),
+        (("--memory", "0"), "Expected memory of 1 or more"),
+        (("--jobs", "0"), "--jobs"),
+    ],
+)
+def test_impossible_resources(run, checkpoint, options, message):
+    result = run("probe", checkpoint, *options)
+    assert result.exit_code != 0
+    assert message in result.stderr

@@ -1,8 +1,6 @@
 """Devices, processes and threads."""
 
-import os
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -94,13 +92,3 @@ def test_only_the_processes_of_this_machine_share_its_cores(threads, monkeypatch
 def test_the_users_own_word_on_threads_is_kept(threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     assert set_threads(world(2)) == 64
-
-
-@pytest.mark.parametrize(
-    ("quota", "cores"),
-    [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 8), ("1600000 100000", 8)],
-)
-def test_a_containers_quota_counts(monkeypatch, quota, cores):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: quota + "\n")
-    assert devices.count_cores() == cores

@@ -1,15 +1,17 @@
 import threading
+import time
 
-import numpy as np
 import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from rankwise.probes.workers import MEMORY_BUDGET, Task, run_tasks
+from rankwise.errors import ArgumentError
+from rankwise.probes.workers import Resources, Task, run_tasks
 
 
 @pytest.fixture(params=[1, 3])
-def threads(request):
+def threads(request, monkeypatch):
+    monkeypatch.setattr("rankwise.probes.workers.count_cores", lambda: 8)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
@@ -50,32 +52,70 @@ def test_errors_come_out_and_threads_are_restored(threads, blas):
     assert set(blas()) == {2}
 
 
-def test_blas_uses_one_thread_beside_other_tasks_and_all_of_them_alone(threads, blas):
-    beside = run_tasks(tasks_of(lambda i: blas(), 4))
-    alone = run_tasks(tasks_of(lambda i: blas(), 4, memory=MEMORY_BUDGET))
+def test_blas_uses_one_thread_beside_other_tasks_and_all_of_them_in_order(threads, blas):
+    beside = run_tasks(tasks_of(lambda i: blas(), 4, memory=1 << 40))
+    ordered = run_tasks([Task(lambda _: blas(), 1, 1, in_order=True) for _ in range(4)])
     assert all(set(counts) == {1} for counts in beside)
-    assert all(set(counts) == {threads} for counts in alone)
+    assert all(set(counts) == {threads} for counts in ordered)
     assert set(blas()) == {2}
 
 
-def test_memory_in_flight_is_bounded(threads):
-    lock, running, most = threading.Lock(), [0], [0]
+class Crowd:
+    """Counts how many tasks, and how much of their memory, are in flight at the same time."""
 
-    def work(i):
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        np.linalg.eigvalsh(np.eye(60))
-        with lock:
-            running[0] -= 1
+    def __init__(self):
+        self.lock, self.most, self.sizes, self.fullest = threading.Lock(), 0, [], 0
 
-    run_tasks(tasks_of(work, 20, memory=MEMORY_BUDGET // 2))
-    assert most[0] <= min(2, threads)
+    def enter(self, size):
+        with self.lock:
+            self.sizes.append(size)
+            self.most = max(self.most, len(self.sizes))
+            self.fullest = max(self.fullest, sum(self.sizes))
+        time.sleep(0.002)
+        with self.lock:
+            self.sizes.remove(size)
 
 
-def test_large_tasks_run_on_the_calling_thread(threads):
-    names = run_tasks(tasks_of(lambda i: threading.current_thread().name, 3, memory=MEMORY_BUDGET))
-    assert set(names) == {threading.current_thread().name}
+def test_no_more_tasks_run_at_once_than_there_are_jobs():
+    crowd = Crowd()
+    run_tasks(tasks_of(crowd.enter, 30), resources=Resources(jobs=4))
+    assert crowd.most == 4
+
+
+def test_tasks_together_stay_within_the_memory():
+    crowd = Crowd()
+    sizes = [60, 50, 40, 30, 30, 20, 10, 10, 10, 5]
+    tasks = [Task(lambda _, size=size: crowd.enter(size), size, size) for size in sizes]
+    run_tasks(tasks, resources=Resources(jobs=4, memory=100))
+    assert crowd.fullest <= 100
+    assert crowd.most > 1
+
+
+def test_a_task_larger_than_the_memory_runs_alone():
+    crowd = Crowd()
+    tasks = [Task(lambda _, size=size: crowd.enter(size), 1, size) for size in (500, 10, 500, 10)]
+    run_tasks(tasks, resources=Resources(jobs=3, memory=100))
+    assert crowd.fullest == 500
+
+
+def test_small_tasks_fill_the_room_beside_a_large_one():
+    started = []
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(size):
+        started.append(size)
+        if len(started) <= 2:
+            both.wait()
+
+    tasks = [Task(lambda _, size=size: meet(size), size, size) for size in (90, 80, 10)]
+    run_tasks(tasks, resources=Resources(jobs=2, memory=100))
+    assert set(started[:2]) == {90, 10}
+
+
+@pytest.mark.parametrize("options", [{"jobs": 0}, {"memory": 0}, {"jobs": -1}])
+def test_resources_are_at_least_one(options):
+    with pytest.raises(ArgumentError, match="1 or more"):
+        Resources(**options)
 
 
 def test_tasks_that_must_run_in_order_keep_one_order(threads):
@@ -89,7 +129,8 @@ def test_tasks_that_must_run_in_order_keep_one_order(threads):
 
 
 def test_tasks_are_told_how_many_run_at_once(threads):
-    small = run_tasks([Task(lambda crowd: crowd, 1, 1) for _ in range(5)])
-    large = run_tasks([Task(lambda crowd: crowd, 1, MEMORY_BUDGET) for _ in range(5)])
-    assert set(small) == {threads}
-    assert set(large) == {1}
+    beside = run_tasks([Task(lambda crowd: crowd, 1, 1) for _ in range(5)])
+    alone = run_tasks([Task(lambda crowd: crowd, 1, 1)])
+    ordered = run_tasks([Task(lambda crowd: crowd, 1, 1, in_order=True) for _ in range(5)])
+    assert set(beside) == {threads}
+    assert set(alone) == set(ordered) == {1}

@@ -15,7 +15,8 @@ from rankwise.checks.inspection import Inspection, inspect_target, inspect_weigh
 from rankwise.checks.sibling_checks import check_siblings
 from rankwise.checks.tensor_checks import check_coverage, check_tensors
 from rankwise.errors import ProbeMismatchError
-from rankwise.probes.measure import Progress
+from rankwise.probes.parallel import Progress
+from rankwise.probes.workers import Resources
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
@@ -26,6 +27,7 @@ def check(
     *,
     ignore: Sequence[str] = (),
     key: str | None = None,
+    resources: Resources | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Findings:
     """Find what is wrong with a network, from its weights alone.
@@ -40,6 +42,7 @@ def check(
             unchanged.
         ignore: Findings to leave out: `KIND`, or `KIND:LAYER` with a glob.
         key: The dotted name of the part of a nested checkpoint that holds the weights.
+        resources: How many layers to measure at once, and in how much memory, as for `probe`.
         progress: Called after each layer.
 
     Returns:
@@ -60,14 +63,18 @@ def check(
     for pattern in ignore:
         parse_ignore(pattern)
     if base is None:
-        inspection = inspect_target(target, key=key, progress=progress)
+        inspection = inspect_target(target, key=key, resources=resources, progress=progress)
         findings = check_inspection(inspection)
         source = None
     else:
         weights = open_target(base)
         is_file = isinstance(base, str | os.PathLike)
-        reference = inspect_weights(weights, is_file=is_file, spectra=False, progress=progress)
-        inspection = inspect_target(target, key=key, base=weights, progress=progress)
+        reference = inspect_weights(
+            weights, is_file=is_file, spectra=False, resources=resources, progress=progress
+        )
+        inspection = inspect_target(
+            target, key=key, base=weights, resources=resources, progress=progress
+        )
         _require_common_names(inspection, reference)
         findings = merge_findings(check_inspection(inspection), check_base(inspection, reference))
         source = reference.probe.source

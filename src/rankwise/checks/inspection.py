@@ -16,8 +16,9 @@ from rankwise.api import Target, open_target
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checks.facts import TensorFacts, find_sum_type, gather_facts, split_filters
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.measure import Progress, measure_weights
+from rankwise.probes.parallel import Progress, measure_weights
 from rankwise.probes.results import Probe
+from rankwise.probes.workers import Resources
 from rankwise.weights.combine import mark_ties
 from rankwise.weights.tensor import LOAD_ERRORS, Status, Weight, Weights
 
@@ -68,12 +69,20 @@ def inspect_target(
     key: str | None = None,
     base: Weights | None = None,
     spectra: bool = True,
+    resources: Resources | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
     """Open a target, and inspect its weights."""
     is_file = isinstance(target, str | os.PathLike)
     weights = open_target(target, key)
-    return inspect_weights(weights, base=base, spectra=spectra, progress=progress, is_file=is_file)
+    return inspect_weights(
+        weights,
+        base=base,
+        spectra=spectra,
+        resources=resources,
+        progress=progress,
+        is_file=is_file,
+    )
 
 
 def inspect_weights(
@@ -82,6 +91,7 @@ def inspect_weights(
     is_file: bool,
     base: Weights | None = None,
     spectra: bool = True,
+    resources: Resources | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
     """Probe weights and gather the facts of each tensor while it is loaded."""
@@ -113,6 +123,7 @@ def inspect_weights(
         inspect=inspect,
         progress=progress,
         release=release_memory if is_file else None,
+        resources=resources,
     )
     for weight, row in zip(marked, rows, strict=True):
         if row.status in _ALSO_READ and weight.dtype.is_floating_point:

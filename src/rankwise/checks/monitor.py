@@ -17,7 +17,8 @@ from rankwise.checks.inspection import Inspection, inspect_facts, inspect_target
 from rankwise.checks.text import format_group, group_findings
 from rankwise.errors import ArgumentError, LayerWarning, TargetError
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.measure import can_measure, estimate_cost, measure_weight, measure_weights
+from rankwise.probes.measure import can_measure, estimate_cost, measure_weight
+from rankwise.probes.parallel import measure_weights
 from rankwise.probes.results import Probe
 from rankwise.weights.combine import mark_ties
 from rankwise.weights.tensor import Status, Weight

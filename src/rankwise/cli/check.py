@@ -21,12 +21,14 @@ from rankwise.cli.output import (
 )
 from rankwise.cli.probe import Key
 from rankwise.cli.progress import show_probing
+from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, RankwiseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rankwise.checks.findings import Findings
+    from rankwise.probes.workers import Resources
 
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
@@ -75,6 +77,9 @@ def check(
         str | None, typer.Option(metavar="OUT", help="Write SARIF; - for stdout.")
     ] = None,
     key: Key = None,
+    jobs: Jobs = None,
+    memory: Memory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Find what is wrong with a checkpoint; exit with 2 if there are errors."""
     from rankwise.checks.findings import parse_ignore
@@ -87,7 +92,9 @@ def check(
         raise ArgumentError("--json describes one file; give one FILE, or use --sarif.")
     outputs = [output for output in (json, sarif) if output is not None]
     check_outputs(outputs, paths if base is None else [*paths, base])
-    results = list(_check_files(paths, base, ignore or (), key, quiet=STDOUT in outputs))
+    resources = make_resources(jobs, memory, no_cache)
+    checked = _check_files(paths, base, ignore or (), key, resources, quiet=STDOUT in outputs)
+    results = list(checked)
     if json is not None:
         write_output(json, (results[0].to_json(indent=2) + "\n").encode())
     if sarif is not None:
@@ -106,13 +113,14 @@ def _check_files(
     base: Path | None,
     ignore: Sequence[str],
     key: str | None,
+    resources: Resources,
     *,
     quiet: bool,
 ) -> Iterator[Findings]:
     """Check files one after the other; of several, one that can't be read stops none."""
     for path in paths:
         try:
-            result = _check_file(path, base, ignore, key)
+            result = _check_file(path, base, ignore, key, resources)
         except (RankwiseError, OSError) as error:
             if len(paths) == 1:
                 raise
@@ -123,7 +131,9 @@ def _check_files(
         yield result
 
 
-def _check_file(path: Path, base: Path | None, ignore: Sequence[str], key: str | None) -> Findings:
+def _check_file(
+    path: Path, base: Path | None, ignore: Sequence[str], key: str | None, resources: Resources
+) -> Findings:
     from rankwise.checks.check import check as check_weights
     from rankwise.probes.results import is_saved_probe
 
@@ -133,7 +143,9 @@ def _check_file(path: Path, base: Path | None, ignore: Sequence[str], key: str |
                 f"{file} is a saved probe; a check needs the weights. Give the checkpoint instead."
             )
     with show_probing("Checking") as progress:
-        return check_weights(path, base, ignore=ignore, key=key, progress=progress)
+        return check_weights(
+            path, base, ignore=ignore, key=key, resources=resources, progress=progress
+        )
 
 
 def _print_findings(result: Findings, name: Path | None) -> None:

@@ -32,6 +32,7 @@ from rankwise.cli.output import (
     write_output,
 )
 from rankwise.cli.progress import show_probing
+from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.network_figures import NetworkFigures
     from rankwise.probes.results import Probe
+    from rankwise.probes.workers import Resources
 
 PROBE_EXAMPLES = """\b
 Examples:
@@ -106,7 +108,7 @@ class ProbeOptions:
         return ", ".join(f"--{field.name}" for field in fields(self) if getattr(self, field.name))
 
 
-def load_probe(path: Path, options: ProbeOptions) -> Probe:
+def load_probe(path: Path, options: ProbeOptions, resources: Resources) -> Probe:
     """Probe a checkpoint, or load a saved probe."""
     from rankwise.api import probe as probe_weights
     from rankwise.probes.results import Probe, is_saved_probe
@@ -127,6 +129,7 @@ def load_probe(path: Path, options: ProbeOptions) -> Probe:
             split=options.split or False,
             key=options.key,
             spectra=options.spectra,
+            resources=resources,
             progress=progress,
         )
 
@@ -173,6 +176,9 @@ def probe(
         bool,
         typer.Option("--all", help="List every layer, expert, skipped tensor and caveat."),
     ] = False,
+    jobs: Jobs = None,
+    memory: Memory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Show the metrics of every layer of a checkpoint."""
     from rankwise.probes.text import LAYER_SORT_KEYS, check_sort
@@ -185,7 +191,7 @@ def probe(
     options = ProbeOptions(
         tuple(include or ()), tuple(exclude or ()), p, modes, split, key, spectra
     )
-    result = load_probe(path, options)
+    result = load_probe(path, options, make_resources(jobs, memory, no_cache))
     if json is not None:
         write_output(json, (result.to_json(indent=2) + "\n").encode())
     if csv is not None:
@@ -202,6 +208,7 @@ def probe(
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="A checkpoint or saved probe.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="Another one to compare with it.")],
+    *,
     json: Json = None,
     sort: Annotated[
         str | None,
@@ -212,6 +219,9 @@ def diff(
         ),
     ] = None,
     top: Top = None,
+    jobs: Jobs = None,
+    memory: Memory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Show how rank, s, κ and q of every layer changed from A to B."""
     from rankwise.probes.diff_text import CHANGE_SORT_KEYS, align_changes, format_changes
@@ -219,7 +229,7 @@ def diff(
 
     check_sort(CHANGE_SORT_KEYS, sort, top)
     check_outputs([json] if json is not None else [], [before, after])
-    first, second = _load_pair(before, after)
+    first, second = _load_pair(before, after, make_resources(jobs, memory, no_cache))
     changes = first.diff(second)
     if json is not None:
         write_output(json, (changes.to_json(indent=2) + "\n").encode())
@@ -232,12 +242,12 @@ def diff(
     print_text(console, f"{format_changes(changes, width=width)}\n{figures}")
 
 
-def _load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
+def _load_pair(before: Path, after: Path, resources: Resources) -> tuple[Probe, Probe]:
     """Load two probes; a checkpoint beside a saved probe is probed with the same exponent."""
-    from rankwise.probes.results import is_saved_probe
+    from rankwise.probes.results import Probe, is_saved_probe
 
     paths = (before, after)
-    saved = {path: load_probe(path, ProbeOptions()) for path in paths if is_saved_probe(path)}
+    saved = {path: Probe.load(path) for path in paths if is_saved_probe(path)}
     exponents = {probe.p for probe in saved.values()}
     if len(exponents) > 1:
         raise ArgumentError(
@@ -245,7 +255,7 @@ def _load_pair(before: Path, after: Path) -> tuple[Probe, Probe]:
             f"p = {saved[after].p:g} in {after}. Probe both with the same --p."
         )
     options = ProbeOptions(p=exponents.pop() if exponents else None)
-    first, second = (saved.get(path) or load_probe(path, options) for path in paths)
+    first, second = (saved.get(path) or load_probe(path, options, resources) for path in paths)
     return first, second
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn
 from rich.text import Text
 
-from rankwise._text import sanitize, shorten
+from rankwise._text import format_count, sanitize, shorten
 from rankwise.cli.output import make_console
 
 if TYPE_CHECKING:
@@ -107,8 +107,18 @@ class ProgressBar:
 @contextmanager
 def show_probing(label: str = "Probing") -> Iterator[Callable[[rankwise.Progress], None]]:
     """Show a bar while weights are probed; yield a function that moves it."""
+    cached = 0
+
+    def update(now: rankwise.Progress) -> None:
+        nonlocal cached
+        cached = now.cached
+        bar.update(label, done=now.done, total=now.total, note=now.name)
+
     with ProgressBar(delay=_SHOW_AFTER) as bar:
-        yield lambda now: bar.update(label, done=now.done, total=now.total, note=now.name)
+        yield update
+    if cached:
+        layers = format_count(cached, "layer")
+        bar.print(f"{layers} known from an earlier run; --no-cache measures them again.")
 
 
 class _TimeColumn(ProgressColumn):

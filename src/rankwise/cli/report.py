@@ -20,6 +20,7 @@ from rankwise.cli.probe import (
     load_probe,
 )
 from rankwise.cli.progress import show_probing
+from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def report(
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.")
     ] = False,
+    jobs: Jobs = None,
+    memory: Memory = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
     from rankwise.checks.check import check as check_weights
@@ -91,18 +95,19 @@ def report(
         raise ArgumentError("--open needs a file: give -o a name.")
     options = ProbeOptions(tuple(include or ()), tuple(exclude or ()), p, key=key)
     probes: list[Probe] = []
+    resources = make_resources(jobs, memory, no_cache)
 
     def load(path: Path, spectra: bool) -> Probe:
         if is_saved_probe(path):  # beside checkpoints, the options are for those
-            result = load_probe(path, options if len(paths) == 1 else ProbeOptions())
+            result = load_probe(path, options if len(paths) == 1 else ProbeOptions(), resources)
         else:
-            result = load_probe(path, replace(options, spectra=spectra))
+            result = load_probe(path, replace(options, spectra=spectra), resources)
         probes.append(result)
         return result
 
     def check(path: Path) -> Findings:
         with show_probing("Checking") as progress:
-            findings = check_weights(path, key=key, progress=progress)
+            findings = check_weights(path, key=key, resources=resources, progress=progress)
         probes.append(findings.probe)
         return findings
 

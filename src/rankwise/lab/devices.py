@@ -10,13 +10,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 import rankwise
+from rankwise._machine import count_cores
 from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config
 
@@ -139,13 +139,3 @@ def explain_machine_errors(fabric: Fabric) -> Iterator[None]:
                 "command to continue."
             ) from error
         raise
-
-
-def count_cores() -> int:
-    """Return the number of cores that this process may use, by affinity and cgroup."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return max(1, min(allowed or 1, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no such file, or "max": no quota
-        return allowed or 1

@@ -20,7 +20,8 @@ from rankwise.optim.distributed import (
 from rankwise.optim.param_groups import Group, is_weight, list_layers, name_params, split_params
 from rankwise.optim.rates import Reading, State
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.measure import can_measure, measure_weight, measure_weights
+from rankwise.probes.measure import can_measure, measure_weight
+from rankwise.probes.parallel import measure_weights
 from rankwise.probes.results import Probe
 from rankwise.weights.module import describe_tensor
 from rankwise.weights.stacks import resolve_tensors

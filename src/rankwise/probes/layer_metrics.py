@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rankwise.numerics.randomness import Verdict
@@ -98,6 +98,10 @@ class ModeMetrics:
         else:
             row["spectrum"] = self.spectrum.to_dict()
         return row
+
+    def without_spectrum(self) -> ModeMetrics:
+        """Return the metrics alone."""
+        return self if self.spectrum is None else replace(self, spectrum=None)
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> ModeMetrics:

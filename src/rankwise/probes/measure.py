@@ -1,14 +1,11 @@
-"""Weights → rows: the metrics of each unfolding and their mean, or a status and a reason."""
+"""A weight → its row: the metrics of each unfolding and their mean, or a status and a reason."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +15,7 @@ from torch import Tensor
 from rankwise.errors import NotFiniteError
 from rankwise.numerics import metrics
 from rankwise.numerics.evbmf import LowRank, evbmf, factorise
-from rankwise.numerics.random_matrix import check_seed, draw_gaussian_spectrum
-from rankwise.numerics.randomness import RandomnessTest, Verdict, compare_with_random
+from rankwise.numerics.randomness import RandomnessTest, compare_with_random
 from rankwise.numerics.rounding import StoredType
 from rankwise.numerics.spectrum import (
     Spectrum,
@@ -28,8 +24,8 @@ from rankwise.numerics.spectrum import (
     count_block_entries,
 )
 from rankwise.numerics.unfold import Modes, Unfolding, plan_unfoldings
+from rankwise.probes.cache import MIN_WORK, LayerCache, Measured
 from rankwise.probes.layer_metrics import LayerMetrics, LayerSpectrum, ModeMetrics
-from rankwise.probes.workers import Task, run_tasks
 from rankwise.weights.kinds import infer_kind
 from rankwise.weights.tensor import LOAD_ERRORS, Status, Weight
 
@@ -38,26 +34,13 @@ _RANK_ONE_PARTLY = "rank 1 in one unfolding, which raises q by definition, not b
 _ZERO = "all zeros"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a probe has come.
+class Options(NamedTuple):
+    """What to measure of every weight."""
 
-    Attributes:
-        done: Work done, in the same unit as `total`.
-        total: All work.
-        name: The layer that was just finished.
-
-    Example:
-        >>> import torch, rankwise
-        >>> seen = []
-        >>> _ = rankwise.probe({"w": torch.ones(4, 4)}, progress=seen.append)
-        >>> (seen[-1].name, seen[-1].done == seen[-1].total)
-        ('w', True)
-    """
-
-    done: float
-    total: float
-    name: str
+    p: float
+    modes: Modes
+    spectra: bool  # whether to keep the singular values
+    compare: bool  # whether to compare with random weights
 
 
 class Cost(NamedTuple):
@@ -65,71 +48,6 @@ class Cost(NamedTuple):
 
     work: float
     memory: int
-
-
-def measure_weights(
-    weights: Sequence[Weight],
-    *,
-    p: float = 2.0,
-    modes: Modes = "both",
-    spectra: bool = False,
-    compare: bool = False,
-    inspect: Callable[[Weight, Tensor], object] | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    release: Callable[[Tensor], None] | None = None,
-) -> list[LayerMetrics]:
-    """Measure many weights in parallel; return their rows in the same order.
-
-    `compare` asks for a verdict on each layer: does it differ from random weights? `inspect` is
-    called with every weight that is measured, on the worker's thread, while its tensor is loaded;
-    `release` with each loaded tensor when it is no longer needed.
-    """
-    loading = threading.Lock()  # readers need not be thread-safe, and reading is fast
-    local = threading.local()  # holds one workspace per thread, freed with the probe
-
-    def run(weight: Weight, workers: int) -> LayerMetrics:
-        local.workspace = getattr(local, "workspace", None) or Workspace(workers)
-        loaded: list[Tensor] = []
-
-        def load() -> Tensor:
-            with loading:
-                loaded.append(weight.load())
-            return loaded[0]
-
-        locked = dataclasses.replace(weight, load=load)
-        row = measure_weight(
-            locked,
-            p=p,
-            modes=modes,
-            spectra=spectra,
-            compare=compare,
-            workspace=local.workspace,
-        )
-        if inspect is not None and loaded:
-            inspect(weight, loaded[0])
-        if release is not None and loaded:
-            release(loaded[0])
-        return row
-
-    places = [i for i, weight in enumerate(weights) if can_measure(weight, modes)]
-    tasks = [
-        Task(partial(run, weights[i]), *estimate_cost(weights[i], modes), weights[i].collective)
-        for i in places
-    ]
-    total = math.fsum(task.cost for task in tasks)
-    done = 0.0
-
-    def on_done(index: int) -> None:
-        nonlocal done
-        done += tasks[index].cost
-        if progress is not None:
-            progress(Progress(min(done, total), total, weights[places[index]].name))
-
-    rows = dict(zip(places, run_tasks(tasks, on_done), strict=True))
-    return [
-        rows[i] if i in rows else measure_weight(weight, p=p, modes=modes)
-        for i, weight in enumerate(weights)
-    ]
 
 
 def estimate_cost(weight: Weight, modes: Modes = "both") -> Cost:
@@ -159,36 +77,58 @@ def measure_weight(
     spectra: bool = False,
     compare: bool = False,
     workspace: Workspace | None = None,
+    cache: LayerCache | None = None,
 ) -> LayerMetrics:
     """Measure one weight. Whatever is wrong with its values becomes the row's status."""
     obstacle = _find_obstacle(weight, modes)
     if obstacle is not None:
-        return _make_row(weight, *obstacle)
+        return make_row(weight, *obstacle)
+    options = Options(p, modes, spectra, compare)
     try:
         with torch.no_grad():
-            plan = _plan(weight, modes)
             if weight.singular_values is not None:
-                unfoldings, norm = _measure_product(weight, plan[0], p=p, spectra=spectra)
-                test = None
+                measured = _measure_product(weight, options)
             else:
-                tensor, workspace = weight.load(), workspace or Workspace()
-                stored = _find_stored_type(weight, tensor)
-                unfoldings, norm, overlap = _measure_modes(
-                    plan, tensor, stored, workspace, p=p, spectra=spectra, compare=compare
-                )
-                share = _find_spectral_share(unfoldings, norm)
-                test = _compare(weight, tensor, share, overlap, workspace) if compare else None
+                measured = _measure_once(weight, options, workspace or Workspace(), cache)
     except NotFiniteError as error:
-        return _make_row(weight, Status.NOT_FINITE, str(error))
+        return make_row(weight, Status.NOT_FINITE, str(error))
     except LOAD_ERRORS as error:  # a row, never the end of a probe or of a training run
         reason = " ".join(str(error).split()) or repr(error)
-        return _make_row(weight, Status.UNREADABLE, reason)
-    caveats = [weight.note, _ZERO if norm == 0.0 else "", *_list_rank_caveats(unfoldings)]
-    row = _make_row(weight, Status.PROBED, "; ".join(filter(None, caveats)))
-    row = _fill_row(row, unfoldings, norm)
+        return make_row(weight, Status.UNREADABLE, reason)
+    unfoldings, norm, test = measured
+    caveats = [weight.note, _ZERO if norm == 0.0 else "", *list_rank_caveats(unfoldings)]
+    row = make_row(weight, Status.PROBED, "; ".join(filter(None, caveats)))
+    row = fill_row(row, unfoldings, norm)
     if test is None:
         return row
     return dataclasses.replace(row, verdict=test.verdict, chance=test.chance, overlap=test.overlap)
+
+
+def _measure_once(
+    weight: Weight, options: Options, workspace: Workspace, cache: LayerCache | None
+) -> Measured:
+    """Measure a tensor, or take what was measured before."""
+    tensor = weight.load()
+    if cache is None or estimate_cost(weight, options.modes).work < MIN_WORK:
+        return _measure_tensor(weight, tensor, options, workspace)
+    depends_on = (options.p, options.modes, options.compare, weight.output_axis, weight.rounded_to)
+    key = cache.make_key(tensor, *depends_on)
+    measured = cache.get(key, spectra=options.spectra)
+    if measured is None:
+        measured = _measure_tensor(weight, tensor, options, workspace)
+        cache.put(key, measured)
+    return measured
+
+
+def _measure_tensor(
+    weight: Weight, tensor: Tensor, options: Options, workspace: Workspace
+) -> Measured:
+    stored = _find_stored_type(weight, tensor)
+    plan = _plan(weight, options.modes)
+    unfoldings, norm, overlap = _measure_modes(plan, tensor, stored, workspace, options)
+    share = _find_spectral_share(unfoldings, norm)
+    test = _compare(weight, tensor, share, overlap, workspace) if options.compare else None
+    return Measured(tuple(unfoldings), norm, test)
 
 
 def _compare(
@@ -242,10 +182,7 @@ def _measure_modes(
     tensor: Tensor,
     stored: StoredType,
     workspace: Workspace,
-    *,
-    p: float,
-    spectra: bool,
-    compare: bool,
+    options: Options,
 ) -> tuple[list[ModeMetrics], float, float | None]:
     """Return the metrics of every unfolding, the Frobenius norm, and the filters' overlap."""
     rows: list[ModeMetrics] = []
@@ -253,20 +190,19 @@ def _measure_modes(
     tensor = convert_to_float64(tensor, workspace)
     for unfolding in plan:
         matrix = tensor.movedim(unfolding.axis, 0)
-        by_filters = compare and unfolding.modes != ("input",)
+        by_filters = options.compare and unfolding.modes != ("input",)
         spectrum, part = factorise(matrix, stored, workspace, overlap=by_filters)
         norm = min(spectrum.norm, sys.float_info.max)
         overlap = overlap if spectrum.overlap is None else spectrum.overlap
-        row = _measure_mode(unfolding, spectrum, part, p=p, spectra=spectra)
+        row = measure_mode(unfolding, spectrum, part, p=options.p, spectra=options.spectra)
         rows += [dataclasses.replace(row, mode=mode) for mode in unfolding.modes]
     return rows, norm, overlap
 
 
-def _measure_product(
-    weight: Weight, unfolding: Unfolding, *, p: float, spectra: bool
-) -> tuple[list[ModeMetrics], float]:
+def _measure_product(weight: Weight, options: Options) -> Measured:
     """Measure a product of thin factors by the singular values that follow from these."""
     assert weight.singular_values is not None  # noqa: S101
+    unfolding = _plan(weight, options.modes)[0]
     thin = weight.singular_values()
     if not np.isfinite(thin).all():
         raise NotFiniteError("it holds NaN or infinity")
@@ -276,10 +212,11 @@ def _measure_product(
     values = np.where(values > resolution, values, 0.0)
     spectrum = Spectrum(values, unfolding.columns, resolution)
     part = evbmf(values, columns=unfolding.columns)
-    return [_measure_mode(unfolding, spectrum, part, p=p, spectra=spectra)], spectrum.norm
+    mode = measure_mode(unfolding, spectrum, part, p=options.p, spectra=options.spectra)
+    return Measured((mode,), spectrum.norm, None)
 
 
-def _measure_mode(
+def measure_mode(
     unfolding: Unfolding, spectrum: Spectrum, part: LowRank, *, p: float, spectra: bool
 ) -> ModeMetrics:
     """Compute the metrics of an unfolding (METHOD §3)."""
@@ -308,7 +245,8 @@ def _keep_spectrum(spectrum: Spectrum, part: LowRank) -> LayerSpectrum:
     return LayerSpectrum(tuple(spectrum.values.tolist()), tuple(part.values.tolist()), threshold)
 
 
-def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
+def make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
+    """Return a row without metrics."""
     return LayerMetrics(
         name=weight.name,
         kind=weight.kind or infer_kind(weight.name, weight.shape),
@@ -321,7 +259,9 @@ def _make_row(weight: Weight, status: Status, reason: str) -> LayerMetrics:
     )
 
 
-def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
+def fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> LayerMetrics:
+    """Return a row with the means of its unfoldings' metrics."""
+
     def mean(metric: Callable[[ModeMetrics], float]) -> float:
         return math.fsum(metric(mode) / len(modes) for mode in modes)  # no sum may overflow
 
@@ -343,7 +283,8 @@ def _fill_row(row: LayerMetrics, modes: Sequence[ModeMetrics], norm: float) -> L
     )
 
 
-def _list_rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
+def list_rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
+    """Say where rank 1 raises q."""
     ones = sum(mode.rank == 1 for mode in modes)
     if ones:
         yield _RANK_ONE if ones == len(modes) else _RANK_ONE_PARTLY
@@ -351,45 +292,3 @@ def _list_rank_caveats(modes: Sequence[ModeMetrics]) -> Iterator[str]:
 
 def _format_dtype(weight: Weight) -> str:
     return weight.stored or str(weight.dtype).removeprefix("torch.")
-
-
-def measure_random_layers(
-    layers: Iterable[LayerMetrics], *, p: float, seed: int
-) -> list[LayerMetrics]:
-    """Return the rows that Gaussian weights of the same shapes and norms would have.
-
-    Layers that were not probed stay as they are; unfoldings of one size get one spectrum.
-    """
-    check_seed(seed)
-    spectra: dict[tuple[int, int], tuple[Spectrum, LowRank]] = {}
-
-    def factorise_random(rows: int, columns: int, norm: float) -> tuple[Spectrum, LowRank]:
-        if (rows, columns) not in spectra:
-            values = draw_gaussian_spectrum(rows, columns, seed)
-            values = values / np.linalg.norm(values)
-            spectra[rows, columns] = Spectrum(values, columns, 0.0), evbmf(values, columns=columns)
-        unit, part = spectra[rows, columns]
-        variance = part.noise_variance * norm * norm
-        scaled = LowRank(part.values * norm, variance, part.threshold * norm)
-        return Spectrum(unit.values * norm, columns, 0.0), scaled
-
-    def measure_random(layer: LayerMetrics) -> LayerMetrics:
-        norm = layer.frobenius_norm or 1.0  # a layer of zeros has no scale to keep
-        modes = []
-        for mode in layer.modes:
-            unfolding = Unfolding((mode.mode,), 0, mode.rows, mode.columns)
-            spectrum, part = factorise_random(mode.rows, mode.columns, norm)
-            keep = mode.spectrum is not None
-            modes.append(_measure_mode(unfolding, spectrum, part, p=p, spectra=keep))
-        reason = "; ".join(_list_rank_caveats(modes))
-        judged = layer.verdict not in (None, Verdict.TOO_SMALL)
-        row = dataclasses.replace(
-            layer,
-            reason=reason,
-            verdict=Verdict.RANDOM if judged else layer.verdict,
-            chance=None,
-            overlap=None,
-        )
-        return _fill_row(row, modes, norm)
-
-    return [measure_random(layer) if layer.is_probed and layer.modes else layer for layer in layers]

@@ -22,8 +22,8 @@ from rankwise.probes.diff import ProbeDiff, compare_layers, make_frame
 from rankwise.probes.groups import group_layers
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics
-from rankwise.probes.measure import measure_random_layers
 from rankwise.probes.network_figures import NetworkFigures, compute_figures
+from rankwise.probes.random_twins import measure_random_layers
 from rankwise.probes.summary_text import format_summary
 from rankwise.probes.text import format_layers, format_skipped, list_notes
 from rankwise.weights.tensor import Order

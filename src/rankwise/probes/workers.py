@@ -1,22 +1,31 @@
-"""Run tasks in parallel: small ones side by side with a core each, large ones alone on all."""
+"""Run tasks side by side, one thread each, as many at once as cores and memory allow.
+
+Libraries for linear algebra gain little from sharing one matrix among cores, and their threads wait
+for each other in busy loops, so that a single other busy process makes them slower than one thread.
+docs/benchmarks.md has the measurements.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
 
+from rankwise._machine import count_cores, find_free_memory
+from rankwise.errors import ArgumentError
+from rankwise.probes.cache import LayerCache, find_cache_folder
+
 Result = TypeVar("Result")
 
-# Bytes that tasks side by side may take together; a task that needs more than half runs alone.
-MEMORY_BUDGET = 128 << 20
 # The thread count of numpy's BLAS belongs to the whole process: one caller at a time changes it.
 _BLAS_LOCK = threading.RLock()
 
@@ -30,53 +39,103 @@ class Task(Generic[Result]):
     memory: int  # how many bytes it needs while it runs
     in_order: bool = False  # on the calling thread, in order with others of its kind
 
-    @property
-    def runs_alone(self) -> bool:
-        """Whether nothing may run beside it."""
-        return self.in_order or self.memory > MEMORY_BUDGET // 2
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """How many cores and how much memory measuring may use, and where results are kept.
+
+    Attributes:
+        jobs: How many layers are measured at the same time, on a thread each; by default as many
+            as torch may use threads, and not more than the process may use cores.
+        memory: Bytes that they may take together; by default half of what is free. A layer that
+            needs more is measured alone.
+        cache: A folder for the metrics of large layers, so that a probe that was stopped goes on
+            where it was; True for the user's own folder, False for none.
+
+    Raises:
+        ArgumentError: If one of them is less than 1.
+
+    Example:
+        >>> import torch, rankwise
+        >>> weights = {"fc.weight": torch.ones(8, 8)}
+        >>> rankwise.probe(weights, resources=rankwise.Resources(jobs=1)).layers[0].rank
+        1.0
+    """
+
+    jobs: int | None = None
+    memory: int | None = None
+    cache: bool | str | os.PathLike[str] = False
+
+    def __post_init__(self) -> None:
+        for name in ("jobs", "memory"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ArgumentError(f"Expected {name} of 1 or more, got {value!r}.")
+
+    def count_jobs(self) -> int:
+        """Return how many tasks may run at the same time."""
+        return self.jobs or min(torch.get_num_threads(), count_cores())
+
+    def open_cache(self) -> LayerCache | None:
+        """Return the folder's entries; None if nothing is kept."""
+        if self.cache is False:
+            return None
+        return LayerCache(find_cache_folder() if self.cache is True else Path(self.cache))
+
+    def count_bytes(self) -> int:
+        """Return how many bytes tasks may take together."""
+        return self.memory or find_free_memory() // 2
 
 
 def run_tasks(
-    tasks: Sequence[Task[Result]], on_done: Callable[[int], object] = lambda _: None
+    tasks: Sequence[Task[Result]],
+    on_done: Callable[[int], object] = lambda _: None,
+    resources: Resources | None = None,
 ) -> list[Result]:
-    """Run all tasks on as many cores as torch may use, and return their results in order.
+    """Run all tasks side by side, and return their results in order.
 
-    Large ones run one by one with all cores, the others side by side. `on_done` is called with each
-    task's index, on the calling thread.
+    `on_done` is called with each task's index, on the calling thread.
     """
-    threads = torch.get_num_threads()
+    resources = resources or Resources()
+    jobs, threads = resources.count_jobs(), torch.get_num_threads()
     results: dict[int, Result] = {}
     order = sorted(range(len(tasks)), key=lambda i: -tasks[i].cost)
     # Where BLAS can't be kept to one thread, tasks side by side would compete for the cores.
-    in_parallel = threads > 1 and bool(_find_blas())
-    alone = [i for i in order if not in_parallel or tasks[i].runs_alone]
-    together = [i for i in order if in_parallel and not tasks[i].runs_alone]
-    with _BLAS_LOCK, _limit_blas(threads):
+    in_parallel = jobs > 1 and bool(_find_blas())
+    alone = [i for i in order if not in_parallel or tasks[i].in_order]
+    together = [i for i in order if in_parallel and not tasks[i].in_order]
+    with _BLAS_LOCK, _limit_blas(min(jobs, threads)):
         for i in alone:
             results[i] = tasks[i].run(1)
             on_done(i)
     if together:
         with _BLAS_LOCK, _limit_blas(1), _restore_torch_threads(threads):
-            _run_together(tasks, together, threads, results, on_done)
+            _run_together(tasks, together, resources, results, on_done)
     return [results[i] for i in range(len(tasks))]
 
 
 def _run_together(
     tasks: Sequence[Task[Result]],
     order: Sequence[int],
-    threads: int,
+    resources: Resources,
     results: dict[int, Result],
     on_done: Callable[[int], object],
 ) -> None:
-    waiting, used = list(reversed(order)), 0
+    """Run tasks on a pool of threads; of those that fit into memory, the most expensive first."""
+    jobs, memory = min(resources.count_jobs(), len(order)), resources.count_bytes()
+    waiting, used = list(order), 0
     running: dict[Future[Result], int] = {}
-    pool = ThreadPoolExecutor(threads, "rankwise", initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(jobs, "rankwise", initializer=torch.set_num_threads, initargs=(1,))
     try:
         while waiting or running:
-            while waiting and (not running or used + tasks[waiting[-1]].memory <= MEMORY_BUDGET):
-                index = waiting.pop()
+            while len(running) < jobs and waiting:
+                fits = (i for i in waiting if not running or used + tasks[i].memory <= memory)
+                index = next(fits, None)
+                if index is None:
+                    break
+                waiting.remove(index)
                 used += tasks[index].memory
-                running[pool.submit(tasks[index].run, threads)] = index
+                running[pool.submit(tasks[index].run, jobs)] = index
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 index = running.pop(future)
                 used -= tasks[index].memory

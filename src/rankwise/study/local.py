@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rankwise._machine import count_cores
 from rankwise.errors import ConfigError, RankwiseError
 from rankwise.lab.config import Config
 from rankwise.lab.data import cache_datasets
 from rankwise.lab.defaults import resolve
-from rankwise.lab.devices import count_cores
 from rankwise.lab.run_folder import RunLockedError
 from rankwise.lab.training import StoppedError, train
 from rankwise.study.runner import RunEnded, RunEvent, RunFailed, RunStarted

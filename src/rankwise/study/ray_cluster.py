@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock
 
+from rankwise._machine import count_cores
 from rankwise.errors import ConfigError, MissingExtraError, RankwiseError, RunError
 from rankwise.lab.config import Config
 from rankwise.lab.defaults import resolve
-from rankwise.lab.devices import count_cores
 from rankwise.lab.run_folder import RunLockedError
 from rankwise.lab.training import StoppedError, train
 from rankwise.study.runner import RunEnded, RunEvent, RunFailed, RunStarted

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import rankwise
-from rankwise.probes import measure
+from rankwise.probes import parallel
 from tests.optim.distributed.launch import launch
 from tests.optim.distributed.training import close, network, train, train_epoch, train_rmsgd
 
@@ -24,17 +24,17 @@ class Counted:
     """Notes the names of the weights that this process measures."""
 
     def __enter__(self):
-        self.names, self.original = [], measure.measure_weight
-        measure.measure_weight = self.measure
+        self.names, self.original = [], parallel.measure_weight
+        parallel.measure_weight = self.measure
         return self
 
     def measure(self, weight, **options):
-        if measure.can_measure(weight):
+        if parallel.can_measure(weight):
             self.names.append(weight.name)
         return self.original(weight, **options)
 
     def __exit__(self, *_):
-        measure.measure_weight = self.original
+        parallel.measure_weight = self.original
 
 
 def replicas():
