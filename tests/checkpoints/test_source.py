@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rankwise.checkpoints import open_weights
-from rankwise.checkpoints.source import open_source
+from rankwise.checkpoints.source import open_source, take_range
 from rankwise.errors import CheckpointError
 
 FORMATS = ["torch", "legacy", "safetensors", "npz", "npz-compressed"]
@@ -174,3 +174,29 @@ def test_another_process_changes_files_while_they_are_probed(
         changing.communicate()
     assert probing.returncode == 0, probing.stderr
     assert "refused" in probing.stdout or "unreadable" in probing.stdout
+
+
+def test_a_part_of_a_file_is_read_like_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    path.write_bytes(b"before" + bytes(range(20)) + b"after")
+    part = take_range(open_source(path), 6, 20)
+
+    assert part.read(0, 20) == bytes(range(20))
+    assert part.read_tensor(3, 2).tolist() == [3, 4]
+    with part.open() as opened:
+        file = opened.as_file()
+        assert (file.seek(-2, 2), file.read()) == (18, bytes([18, 19]))
+        assert file.read() == b""
+    with pytest.raises(CheckpointError, match="beyond the end"):
+        part.read(19, 2)
+    with pytest.raises(CheckpointError, match="beyond the end"):
+        take_range(open_source(path), 6, 26)
+
+
+def test_a_part_of_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    path.write_bytes(bytes(30))
+    part = take_range(open_source(path), 6, 20)
+    _overwrite(path)
+    with pytest.raises(CheckpointError, match="changed while it was being read"):
+        part.read(0, 20)

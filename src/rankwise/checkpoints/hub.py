@@ -16,11 +16,11 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from rankwise._text import quote, sanitize
-from rankwise.checkpoints.source import FileSource, OpenSource, open_source
+from rankwise.checkpoints.source import FileSource, OpenSource, PositionedFile, open_source
 from rankwise.errors import CheckpointError, MissingExtraError, RankwiseError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class RepoPath:
         """Open the file for reads of a few bytes."""
         source = self._repo.open_file(self)
         if isinstance(source, RemoteSource):
-            return io.BufferedReader(_RangeFile(source), _BLOCK)
+            return io.BufferedReader(PositionedFile(source.size, source.fetch), _BLOCK)
         return source.path.open("rb")
 
     def read_bytes(self) -> bytes:
@@ -200,7 +200,7 @@ class RemoteSource(FileSource):
     @contextmanager
     def open(self) -> Iterator[OpenSource]:
         """Open the file for some reads; each of them is a request."""
-        yield OpenSource(self, _RangeFile(self))  # type: ignore[arg-type]
+        yield OpenSource(self, PositionedFile(self.size, self.fetch))  # type: ignore[arg-type]
 
     def fetch(self, start: int, view: memoryview) -> None:
         """Fill a buffer from a position: small reads by blocks that are kept, others at once."""
@@ -222,38 +222,6 @@ class RemoteSource(FileSource):
             while len(self.blocks) > _MAX_BLOCKS:
                 self.blocks.popitem(last=False)
         return self.blocks[number]
-
-
-class _RangeFile(io.RawIOBase):
-    """A remote file with a position."""
-
-    def __init__(self, source: RemoteSource) -> None:
-        self._source = source
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        base = (0, self._place, self._source.size)[whence]
-        if base + offset < 0:
-            raise OSError("a position before the beginning of the file")
-        self._place = base + offset
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
-        view = memoryview(buffer).cast("B")
-        count = max(0, min(len(view), self._source.size - self._place))
-        if count:
-            self._source.fetch(self._place, view[:count])
-        self._place += count
-        return count
 
 
 def _fetch_range(source: RemoteSource, start: int, view: memoryview) -> None:

@@ -7,6 +7,7 @@ bytes, and looks again.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import sys
@@ -14,7 +15,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from rankwise.checkpoints.safety import (
 from rankwise.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from io import FileIO
 
 _CHUNK = 64 * 2**20
@@ -125,6 +126,68 @@ class OpenSource:
             if not count:  # it had these bytes when it was opened
                 raise self._source.build_change_error()
             place += count
+
+
+class PositionedFile(io.RawIOBase):
+    """A file of known size whose bytes come from a function that fills a buffer from a position."""
+
+    def __init__(self, size: int, fetch: Callable[[int, memoryview], None]) -> None:
+        self._size = size
+        self._fetch = fetch
+        self._place = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Set the position of the next read."""
+        base = (0, self._place, self._size)[whence]
+        if base + offset < 0:
+            raise OSError("a position before the beginning of the file")
+        self._place = base + offset
+        return self._place
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any object with memory
+        """Fill a buffer, as far as there are bytes."""
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(len(view), self._size - self._place))
+        if count:
+            self._fetch(self._place, view[:count])
+        self._place += count
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSource(FileSource):
+    """A part of a file that is read like a file: one that lies in an archive, say."""
+
+    whole: FileSource
+    start: int
+
+    @contextmanager
+    def open(self) -> Iterator[OpenSource]:
+        """Open the file for some reads; positions count from the beginning of the part."""
+        with self.whole.open() as file:
+
+            def fetch(start: int, view: memoryview) -> None:
+                file.read_into(self.start + start, view)
+
+            yield OpenSource(self, PositionedFile(self.size, fetch))  # type: ignore[arg-type]
+
+
+def take_range(whole: FileSource, start: int, size: int) -> RangeSource:
+    """Return a part of a file as a file of its own."""
+    whole.check_range(start, size)
+    return RangeSource(whole.path, size, whole.identity, whole, start)
 
 
 def open_source(path: Path) -> FileSource:
