@@ -1,6 +1,7 @@
 """A server on the loopback interface that speaks the hub's protocol; it counts what it sends."""
 
 import json
+import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -62,7 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, int):
             return self.answer(fault)
         if fault == "reset":
-            return self.connection.close()
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
         first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
         body = data[first : last + 1]
         if fault == "ignore range":
@@ -88,7 +90,7 @@ def serve(hub):
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

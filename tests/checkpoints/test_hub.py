@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,3 +209,22 @@ def test_a_malformed_target_gives_a_sentence(hub, target):
     with pytest.raises(CheckpointError, match="expected hf://org/name"):
         open_weights(target)
     assert not hub.requests
+
+
+def test_a_path_that_lost_a_slash_is_shown_as_it_was_given(hub):
+    add_model(hub)
+    assert len(open_weights(Path(TARGET)).tensors) == 2
+    hub.error = (404, "RepoNotFound")
+    with pytest.raises(CheckpointError, match=r"^hf://org/name: no such repository"):
+        open_weights(Path(TARGET))
+    with pytest.raises(CheckpointError, match=r"^https://127\.0\.0\.1/model\.pt: an address"):
+        open_weights(Path("https://127.0.0.1/model.pt"))
+
+
+def test_without_a_network_the_cache_is_pointed_to(hub, monkeypatch):
+    from huggingface_hub import constants, hf_api
+
+    for module in (constants, hf_api):
+        monkeypatch.setattr(module, "ENDPOINT", "http://127.0.0.1:9", raising=False)
+    with pytest.raises(CheckpointError, match=r"can't be reached.*HF_HUB_OFFLINE=1"):
+        open_weights(TARGET)

@@ -42,6 +42,8 @@ _INSTALLED = tuple(
         )
     }
 )
+# Where the system tells how many cores and how much memory there are.
+_MACHINE = ("/proc/meminfo", "/sys/fs/cgroup")
 # Python's own events for what no reader does.
 _FORBIDDEN = (
     "os.system",
@@ -109,7 +111,7 @@ class Watch:
         (outside / "model.safetensors").write_bytes(content)
         (outside / "config.json").write_bytes(b'{"num_attention_heads": 2}')
         self._notify = _start_notify(outside)
-        self._roots = (str(self.inputs.resolve()), str(self.inputs), *_INSTALLED)
+        self._roots = (str(self.inputs.resolve()), str(self.inputs), *_INSTALLED, *_MACHINE)
         self._record: Record | None = None
         sys.addaudithook(self._on_event)
 

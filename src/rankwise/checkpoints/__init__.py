@@ -97,11 +97,11 @@ def _open_hub_weights(target: str, key: str | None) -> Weights:
 
 
 def _refuse_address(path: Path) -> None:
-    scheme, colon, _ = path.as_posix().partition(":/")
+    scheme, colon, rest = format_path(path).partition(":/")
     if colon and scheme.lower() in _SCHEMES and not is_present(path):
-        raise CheckpointError(
-            f"{format_path(path)}: an address, which is not opened; download the file, or give "
-            "hf://org/name for a model on the Hugging Face Hub."
+        raise CheckpointError(  # pathlib makes one slash of two
+            f"{scheme}://{rest.lstrip('/')}: an address, which is not opened; download the file, "
+            "or give hf://org/name for a model on the Hugging Face Hub."
         )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TARGET = re.compile(
-    r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)"
+    r"hf://(?P<repo>[\w.-]+/[\w.-]+)"
     r"(?:@(?P<revision>refs/(?:pr|convert)/[^/@]+|[^/@]+))?(?:/(?P<path>.*))?",
     re.ASCII,
 )
@@ -311,6 +311,7 @@ def open_hub(target: str) -> RepoPath | Path:
         CheckpointError: If there is no such repository, revision or file, or no way to reach it.
         MissingExtraError: If the package huggingface_hub is missing.
     """
+    target = f"hf://{target.removeprefix('hf:').lstrip('/')}"
     try:
         from huggingface_hub import HfApi, constants  # noqa: PLC0415
     except ImportError as error:
@@ -383,7 +384,8 @@ def _build_error(target: str, error: Exception) -> CheckpointError:
         text = f"the hub answered with status {status}; try again later."
     elif isinstance(error, errors.HTTPError | OSError):
         text = (
-            f"the hub can't be reached ({type(error).__name__}); check the network and try again."
+            f"the hub can't be reached ({type(error).__name__}); check the network, or set "
+            "HF_HUB_OFFLINE=1 to read what is in the local cache."
         )
     else:
         text = f"the hub's answer can't be read ({quote(type(error).__name__)}); try again later."
