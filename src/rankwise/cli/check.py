@@ -52,7 +52,8 @@ Exit codes:
 
 def check(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Checkpoints: files or folders.")
+        list[Path],
+        typer.Argument(metavar="FILE", help="Checkpoints: files, folders or hf://org/name."),
     ],
     *,
     base: Annotated[

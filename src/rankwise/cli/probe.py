@@ -50,6 +50,7 @@ Examples:
   rankwise probe model.pt --include '*.[qkv]_proj.*' --exclude '*.bias'
   rankwise probe model.pt --json probe.json --csv probe.csv
   rankwise probe model.pt --split heads --include '*.attn.*'
+  rankwise probe hf://org/name@main --memory 4GB
   rankwise probe probe.json --sort -noise
 
 \b
@@ -136,7 +137,11 @@ def load_probe(path: Path, options: ProbeOptions, resources: Resources) -> Probe
 
 def probe(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A checkpoint, or a probe saved as JSON.")
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="A checkpoint: a file, a folder or hf://org/name; or a probe saved as JSON.",
+        ),
     ],
     *,
     json: Json = None,
@@ -206,7 +211,9 @@ def probe(
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="A", help="A checkpoint or saved probe.")],
+    before: Annotated[
+        Path, typer.Argument(metavar="A", help="A checkpoint (file, folder or hf://) or probe.")
+    ],
     after: Annotated[Path, typer.Argument(metavar="B", help="Another one to compare with it.")],
     *,
     json: Json = None,
