@@ -58,7 +58,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="PATH...",
-            help="Checkpoints (files, folders, hf://org/name) or probes, a run, or a folder of runs.",
+            help="Checkpoints (files, folders, hf://) or probes, a run, or a folder of runs.",
         ),
     ],
     *,
