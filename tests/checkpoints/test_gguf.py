@@ -154,6 +154,20 @@ def test_names_of_llama_cpp_are_understood(tmp_path: Path) -> None:
     assert "blk.1.attn_k.weight[head 2]" not in split
 
 
+def test_blocks_that_were_sorted_as_texts_are_sorted_as_numbers(tmp_path: Path) -> None:
+    blocks = sorted(range(12), key=str)  # 0, 1, 10, 11, 2, …
+    names = ["token_embd.weight", *(f"blk.{i}.{n}.weight" for i in blocks for n in ("up", "down"))]
+    weights = open_weights(_write(tmp_path / "w.gguf", dict.fromkeys(names, np.ones((8, 4), "f4"))))
+    expected = [f"blk.{i}.{n}.weight" for i in range(12) for n in ("down", "up")]
+    assert [weight.name for weight in weights.tensors] == [names[0], *expected]
+    assert weights.order == "name"
+
+    in_order = ["token_embd.weight", "blk.2.up.weight", "blk.2.down.weight", "blk.10.up.weight"]
+    tensors = dict.fromkeys(in_order, np.ones((8, 4), "f4"))
+    weights = open_weights(_write(tmp_path / "w.gguf", tensors))
+    assert ([weight.name for weight in weights.tensors], weights.order) == (in_order, "network")
+
+
 def _write_parts(folder: Path, count: int = 3) -> list[Path]:
     paths = [folder / f"m-{i + 1:05}-of-{count:05}.gguf" for i in range(count)]
     for i, path in enumerate(paths):

@@ -202,13 +202,13 @@ def _build_notes(metadata: Mapping[str, Value], count: int) -> tuple[str, ...]:
 
 
 def _is_sorted(names: Sequence[str]) -> bool:
-    """Return whether names are in llama.cpp's order: those outside of blocks first, then by name.
+    """Return whether someone has sorted the names, so that the network's order is lost.
 
-    The network's order is lost then: the output comes before the embedding.
+    llama.cpp puts names outside of blocks first, then block after block, each by name: the output
+    comes before the embedding. A converter that read sorted names puts block 10 before block 2.
     """
-
-    def key(name: str) -> tuple[int, str]:
-        match = _BLOCK.match(name)
-        return (int(match[1]) if match else -1, name)
-
-    return len(names) > 1 and list(names) == sorted(names, key=key)
+    matches = [_BLOCK.match(name) for name in names]
+    blocks = [int(match[1]) if match else -1 for match in matches]
+    inside = [block for block in blocks if block >= 0]
+    is_by_name = list(names) == [name for _, name in sorted(zip(blocks, names, strict=True))]
+    return len(names) > 1 and (is_by_name or inside != sorted(inside))
