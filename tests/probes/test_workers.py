@@ -128,6 +128,16 @@ def test_tasks_that_must_run_in_order_keep_one_order(threads):
     assert order == [1, 2, 3, 0]
 
 
+def test_one_job_is_one_thread(threads, blas):
+    def count(_):
+        return torch.get_num_threads(), *blas()
+
+    one = run_tasks([Task(count, 1, 1) for _ in range(3)], resources=Resources(jobs=1))
+    beside = run_tasks([Task(count, 1, 1) for _ in range(3)])
+    assert {number for counts in (*one, *beside) for number in counts} == {1}
+    assert torch.get_num_threads() == threads
+
+
 def test_tasks_are_told_how_many_run_at_once(threads):
     beside = run_tasks([Task(lambda crowd: crowd, 1, 1) for _ in range(5)])
     alone = run_tasks([Task(lambda crowd: crowd, 1, 1)])

@@ -97,32 +97,32 @@ def run_tasks(
     `on_done` is called with each task's index, on the calling thread.
     """
     resources = resources or Resources()
-    jobs, threads = resources.count_jobs(), torch.get_num_threads()
+    jobs, memory = resources.count_jobs(), resources.count_bytes()
     results: dict[int, Result] = {}
     order = sorted(range(len(tasks)), key=lambda i: -tasks[i].cost)
     # Where BLAS can't be kept to one thread, tasks side by side would compete for the cores.
     in_parallel = jobs > 1 and bool(_find_blas())
     alone = [i for i in order if not in_parallel or tasks[i].in_order]
     together = [i for i in order if in_parallel and not tasks[i].in_order]
-    with _BLAS_LOCK, _limit_blas(min(jobs, threads)):
+    with _BLAS_LOCK, _limit_threads(min(jobs, torch.get_num_threads())):
         for i in alone:
             results[i] = tasks[i].run(1)
             on_done(i)
     if together:
-        with _BLAS_LOCK, _limit_blas(1), _restore_torch_threads(threads):
-            _run_together(tasks, together, resources, results, on_done)
+        with _BLAS_LOCK, _limit_threads(1):
+            _run_together(tasks, together, min(jobs, len(together)), memory, results, on_done)
     return [results[i] for i in range(len(tasks))]
 
 
 def _run_together(
     tasks: Sequence[Task[Result]],
     order: Sequence[int],
-    resources: Resources,
+    jobs: int,
+    memory: int,
     results: dict[int, Result],
     on_done: Callable[[int], object],
 ) -> None:
     """Run tasks on a pool of threads; of those that fit into memory, the most expensive first."""
-    jobs, memory = min(resources.count_jobs(), len(order)), resources.count_bytes()
     waiting, used = list(order), 0
     running: dict[Future[Result], int] = {}
     pool = ThreadPoolExecutor(jobs, "rankwise", initializer=torch.set_num_threads, initargs=(1,))
@@ -151,14 +151,16 @@ def _find_blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")  # a few ms, hence cached
 
 
-def _limit_blas(threads: int) -> contextlib.AbstractContextManager[object]:
-    return _find_blas().limit(limits=threads)
-
-
 @contextlib.contextmanager
-def _restore_torch_threads(count: int) -> Iterator[None]:
-    """Undo what the workers' `set_num_threads(1)` leaves behind for threads started later."""
-    try:
-        yield
-    finally:
+def _limit_threads(count: int) -> Iterator[None]:
+    """Keep numpy's BLAS and torch to so many threads.
+
+    torch's own limit belongs to each thread, and threads that start later have the last one set.
+    """
+    before = torch.get_num_threads()
+    with _find_blas().limit(limits=count):
         torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
