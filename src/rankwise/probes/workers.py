@@ -104,13 +104,17 @@ def run_tasks(
     in_parallel = jobs > 1 and bool(_find_blas())
     alone = [i for i in order if not in_parallel or tasks[i].in_order]
     together = [i for i in order if in_parallel and not tasks[i].in_order]
+
+    def finish(index: int, result: Result) -> None:
+        results[index] = result
+        on_done(index)
+
     with _BLAS_LOCK, _limit_threads(min(jobs, torch.get_num_threads())):
         for i in alone:
-            results[i] = tasks[i].run(1)
-            on_done(i)
+            finish(i, tasks[i].run(1))
     if together:
         with _BLAS_LOCK, _limit_threads(1):
-            _run_together(tasks, together, min(jobs, len(together)), memory, results, on_done)
+            _run_together(tasks, together, min(jobs, len(together)), memory, finish)
     return [results[i] for i in range(len(tasks))]
 
 
@@ -119,28 +123,27 @@ def _run_together(
     order: Sequence[int],
     jobs: int,
     memory: int,
-    results: dict[int, Result],
-    on_done: Callable[[int], object],
+    finish: Callable[[int, Result], object],
 ) -> None:
-    """Run tasks on a pool of threads; of those that fit into memory, the most expensive first."""
-    waiting, used = list(order), 0
+    """Run tasks on a pool of threads; of those that fit into memory, the first of the order."""
+    waiting, used = list(reversed(order)), 0  # lists lose their last entries fastest
     running: dict[Future[Result], int] = {}
     pool = ThreadPoolExecutor(jobs, "rankwise", initializer=torch.set_num_threads, initargs=(1,))
     try:
         while waiting or running:
             while len(running) < jobs and waiting:
-                fits = (i for i in waiting if not running or used + tasks[i].memory <= memory)
-                index = next(fits, None)
-                if index is None:
+                places = reversed(range(len(waiting)))
+                fits = (i for i in places if used + tasks[waiting[i]].memory <= memory)
+                place = next(fits, None if running else -1)
+                if place is None:
                     break
-                waiting.remove(index)
+                index = waiting.pop(place)
                 used += tasks[index].memory
                 running[pool.submit(tasks[index].run, jobs)] = index
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 index = running.pop(future)
                 used -= tasks[index].memory
-                results[index] = future.result()
-                on_done(index)
+                finish(index, future.result())
     finally:
         pool.shutdown(cancel_futures=True)
 
