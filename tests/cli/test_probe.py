@@ -303,6 +303,17 @@ def test_a_second_probe_says_what_was_known(run, tmp_path):
     assert first.stdout == second.stdout == third.stdout
 
 
+@pytest.mark.parametrize("options", [(), ("--no-cache",)])
+def test_a_stopped_probe_says_that_it_goes_on(run, checkpoint, monkeypatch, options):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rankwise.probes.parallel.measure_weight", stop)
+    result = run("probe", checkpoint, *options)
+    assert result.exit_code == 130
+    assert ("The same command goes on where it was" in result.stderr) is (not options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

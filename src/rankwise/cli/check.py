@@ -143,7 +143,7 @@ def _check_file(
             raise ArgumentError(
                 f"{file} is a saved probe; a check needs the weights. Give the checkpoint instead."
             )
-    with show_probing("Checking") as progress:
+    with show_probing("Checking", resumes=resources.cache is not False) as progress:
         return check_weights(
             path, base, ignore=ignore, key=key, resources=resources, progress=progress
         )

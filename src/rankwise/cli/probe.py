@@ -120,7 +120,7 @@ def load_probe(path: Path, options: ProbeOptions, resources: Resources) -> Probe
                 f"{path} is a saved probe, which {given} can't change. Give the checkpoint instead."
             )
         return Probe.load(path)
-    with show_probing() as progress:
+    with show_probing(resumes=resources.cache is not False) as progress:
         return probe_weights(
             path,
             include=options.include or None,

@@ -105,8 +105,13 @@ class ProgressBar:
 
 
 @contextmanager
-def show_probing(label: str = "Probing") -> Iterator[Callable[[rankwise.Progress], None]]:
-    """Show a bar while weights are probed; yield a function that moves it."""
+def show_probing(
+    label: str = "Probing", *, resumes: bool = False
+) -> Iterator[Callable[[rankwise.Progress], None]]:
+    """Show a bar while weights are probed; yield a function that moves it.
+
+    `resumes` says whether layers are kept, so that the same command goes on where it was stopped.
+    """
     cached = 0
 
     def update(now: rankwise.Progress) -> None:
@@ -115,7 +120,12 @@ def show_probing(label: str = "Probing") -> Iterator[Callable[[rankwise.Progress
         bar.update(label, done=now.done, total=now.total, note=now.name)
 
     with ProgressBar(delay=_SHOW_AFTER) as bar:
-        yield update
+        try:
+            yield update
+        except KeyboardInterrupt:
+            if resumes:
+                bar.print("Stopped. The same command goes on where it was: large layers are kept.")
+            raise
     if cached:
         layers = format_count(cached, "layer")
         bar.print(f"{layers} known from an earlier run; --no-cache measures them again.")

@@ -106,7 +106,7 @@ def report(
         return result
 
     def check(path: Path) -> Findings:
-        with show_probing("Checking") as progress:
+        with show_probing("Checking", resumes=resources.cache is not False) as progress:
             findings = check_weights(path, key=key, resources=resources, progress=progress)
         probes.append(findings.probe)
         return findings
