@@ -29,7 +29,7 @@ from rankwise.checkpoints.source import ByteOrder, FileSource
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import IO
 
 _KIND = "a PyTorch file"
@@ -79,6 +79,14 @@ def read_archive(source: FileSource) -> TorchArchive:
     tree = load_pickle(source, lambda encoding: _load(archive, encoding))
     byteorder = _read_byteorder(source, records.get(f"{prefix}/byteorder"))
     return TorchArchive(source, tree, byteorder, sum(record.size for record in data), offsets)
+
+
+def load_program(source: FileSource, program: bytes, classes: Sequence[tuple[type, str]]) -> object:
+    """Return what a pickle without tensors contains; it may make objects of these classes."""
+    archive, _ = _build_archive(program, [], 0)
+    allowed: list[Callable[..., object] | tuple[Callable[..., object], str]] = [*classes]
+    with torch.serialization.safe_globals(allowed):
+        return load_pickle(source, lambda encoding: _load(archive, encoding))
 
 
 def _build_archive(

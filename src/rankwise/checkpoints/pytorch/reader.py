@@ -34,7 +34,7 @@ _MAX_VIEWS = 4
 _MIN_BUDGET = 64 * 2**20
 _PACKED = re.compile(r"torch\.(bits\w+|float4\w+|u?int[1-7])")  # fewer than 8 bits
 _NO_DATA = (Status.NO_DATA, "saved without its data (device 'meta')")
-_SCALE = (Status.QUANTISED, "stored as float8_e8m0fnu, a type of scales")
+SCALE_OBSTACLE = (Status.QUANTISED, "stored as float8_e8m0fnu, a type of scales")
 
 Obstacle = tuple[Status, str]
 
@@ -115,7 +115,7 @@ class _Budget:
 def _describe_stored(archive: TorchArchive, name: str, tensor: Tensor, budget: _Budget) -> Weight:
     """Describe a tensor without data, which is read from its record later."""
     path, shape, dtype = archive.source.path, tuple(tensor.shape), tensor.dtype
-    obstacle = _find_obstacle(tensor)
+    obstacle = find_obstacle(tensor)
     if obstacle is None and archive.find_record(tensor) is None:
         obstacle = _NO_DATA
     if obstacle is not None:
@@ -139,14 +139,14 @@ def _locate(archive: TorchArchive, name: str, tensor: Tensor) -> Weight:
         load = build_dequantiser(archive, name, tensor)
         return Weight(name, shape, torch.float32, load, stored=tensor.scheme)
     load, load_rows = locate(archive, name, tensor)
-    obstacle = _SCALE if dtype == torch.float8_e8m0fnu else None
+    obstacle = SCALE_OBSTACLE if dtype == torch.float8_e8m0fnu else None
     return Weight(name, shape, dtype, load, obstacle=obstacle, load_rows=load_rows)
 
 
 def _describe_loaded(source: FileSource, name: str, tensor: Tensor, budget: _Budget) -> Weight:
     """Describe a tensor whose data is in memory."""
     shape, dtype = tuple(tensor.shape), tensor.dtype
-    obstacle = _NO_DATA if tensor.device.type == "meta" else _find_obstacle(tensor)
+    obstacle = _NO_DATA if tensor.device.type == "meta" else find_obstacle(tensor)
     identity = None
     if obstacle is None:
         layout = describe_layout(tensor)
@@ -162,11 +162,12 @@ def _describe_loaded(source: FileSource, name: str, tensor: Tensor, budget: _Bud
 
         stored = str(dtype).removeprefix("torch.")
         return Weight(name, shape, torch.float32, load_quantised, identity, stored=stored)
-    obstacle = _SCALE if dtype == torch.float8_e8m0fnu else None
+    obstacle = SCALE_OBSTACLE if dtype == torch.float8_e8m0fnu else None
     return Weight(name, shape, dtype, tensor.detach, identity, obstacle=obstacle)
 
 
-def _find_obstacle(tensor: Tensor) -> Obstacle | None:
+def find_obstacle(tensor: Tensor) -> Obstacle | None:
+    """Return why a tensor can't be measured by its layout, type or class; None if it can."""
     is_nested = tensor.is_nested or isinstance(tensor, NestedTensor)
     if tensor.layout is not torch.strided or is_nested:
         return Status.UNREADABLE, f"not a dense tensor (layout {tensor.layout})"

@@ -1,0 +1,1 @@
+"""PyTorch distributed checkpoints → named tensors: the metadata, the pieces, the whole tensors."""
