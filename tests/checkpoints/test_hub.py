@@ -13,6 +13,7 @@ import rankwise
 from rankwise.checkpoints import hub as hub_module
 from rankwise.checkpoints import open_weights
 from rankwise.errors import CheckpointError, UnsafeFileError
+from tests.checkpoints.dcp_writer import save_dcp
 from tests.checkpoints.hub_server import COMMIT, Hub, serve
 
 pytest.importorskip("huggingface_hub")
@@ -145,6 +146,40 @@ def test_shards_are_read_through_their_index(hub):
     hub.files["model.safetensors.index.json"] = json.dumps(index).encode()
     with pytest.raises(UnsafeFileError, match="not inside"):
         open_weights(TARGET)
+
+
+def add_folder(hub, folder, prefix=""):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            hub.files[f"{prefix}{path.relative_to(folder)}"] = path.read_bytes()
+
+
+def test_a_distributed_checkpoint_is_read_in_pieces(hub, tmp_path):
+    torch.manual_seed(0)
+    state = {"model": {name: torch.randn(300, 400) for name in ("a.weight", "b.weight")}}
+    add_folder(hub, save_dcp(state, tmp_path / "saved"), "step-3/")
+    weights = open_weights(f"{TARGET}/step-3")
+    assert hub.sent < 2 * 300 * 400
+    for weight in weights.tensors:
+        assert torch.equal(weight.load(), state["model"][weight.name])
+    with pytest.raises(CheckpointError, match=r"folder in it: 'step-3'"):
+        open_weights(TARGET)
+    with pytest.raises(CheckpointError, match="give the path of its folder"):
+        open_weights(f"{TARGET}/step-3/__0_0.distcp")
+    del hub.files["step-3/__0_0.distcp"]
+    with pytest.raises(CheckpointError, match="without a weight file"):
+        open_weights(f"{TARGET}/step-3")
+
+
+def test_folders_of_a_repository_are_told_what_they_are(hub):
+    for number in (1, 2):
+        data = save({f"{number}.weight": torch.ones(2, 2)})
+        hub.files[f"unet/model-{number:05}-of-00002.safetensors"] = data
+    hub.files["vae/model.safetensors"] = save({"w": torch.ones(2, 2)})
+    hub.files["model_index.json"] = b"{}"
+    with pytest.raises(CheckpointError, match="a diffusers pipeline of 'unet', 'vae'"):
+        open_weights(TARGET)
+    assert len(open_weights(f"{TARGET}/unet").tensors) == 2
 
 
 def test_pytorch_and_numpy_files_are_read_by_position(hub):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 from rankwise.checkpoints.config import read_config
 from rankwise.checkpoints.detect import Format, detect_format
+from rankwise.checkpoints.distributed.reader import read_distributed
+from rankwise.checkpoints.folders import Found, find_weights, refuse_member
 from rankwise.checkpoints.gguf.reader import read_gguf
 from rankwise.checkpoints.hub import RepoPath, is_hub_target, open_hub
 from rankwise.checkpoints.numpy import read_npy, read_npz
@@ -17,7 +19,7 @@ from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.checkpoints.pytorch.reader import read_torch_legacy, read_torch_zip
 from rankwise.checkpoints.safetensors import read_safetensors
 from rankwise.checkpoints.safety import format_path, is_folder, is_present
-from rankwise.checkpoints.shards import find_weight_file, read_index
+from rankwise.checkpoints.shards import read_index, read_shards
 from rankwise.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ _SCHEMES = ("http", "https", "s3", "gs", "ftp")
 
 
 def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Weights:
-    """Open a checkpoint: a file, a Hugging Face folder, or an index of shards.
+    """Open a checkpoint: a file, an index of shards, or a folder of one model.
 
     The format is detected by the content. Nothing in the file is run, nothing outside its folder
     is opened, and data is read only when a tensor's ``load`` is called. Two formats can only be
@@ -78,13 +80,35 @@ def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Wei
 
 def _open_path(file: Path, key: str | None) -> Weights:
     if is_folder(file):
-        file = find_weight_file(file)
-    weights = _open_file(file, key)
+        found = find_weights(file)
+        weights, file = _open_found(found, key), found.path
+    else:
+        refuse_member(file)
+        weights = _open_file(file, key)
     if not weights.tensors:
         raise CheckpointError(f"{format_path(file)}: contains no tensors.")
     # What a file says of itself counts more than a configuration beside it.
     config = {**read_config(file.parent), **weights.config}
     return replace(sort_if_alphabetical(weights), config=config)
+
+
+def _open_found(found: Found, key: str | None) -> Weights:
+    if found.is_distributed:
+        weights = read_distributed(found.path.parent, key)
+    elif found.shards:
+        _refuse_key(found.path.parent, key, "shards")
+        weights = read_shards(found.shards, lambda shard: _open_file(shard, None, is_shard=True))
+    else:
+        weights = _open_file(found.path, key)
+    return replace(weights, notes=(*found.notes, *weights.notes))
+
+
+def _refuse_key(path: Path, key: str | None, kind: str) -> None:
+    if key is not None:
+        raise CheckpointError(
+            f"{format_path(path)}: has no parts to choose with a key, as it is in the format "
+            f"{kind}; leave the key out."
+        )
 
 
 def _open_hub_weights(target: str, key: str | None) -> Weights:
@@ -111,11 +135,7 @@ def _open_file(path: Path, key: str | None, *, is_shard: bool = False) -> Weight
         path = _replace_by_cached(path, kind)
     if kind in _NESTED:
         return _NESTED[kind](path, key)
-    if key is not None:
-        raise CheckpointError(
-            f"{format_path(path)}: has no parts to choose with a key, as it is in the format "
-            f"{kind.value}; leave the key out."
-        )
+    _refuse_key(path, key, kind.value)
     if kind in _FLAT:
         return _FLAT[kind](path)
     if is_shard:  # an index that names an index could go on without end

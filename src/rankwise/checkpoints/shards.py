@@ -1,4 +1,4 @@
-"""A folder of shards, as Hugging Face models come → the tensors of all of them."""
+"""Shards, as Hugging Face models come, with an index or without → the tensors of all of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from rankwise._text import quote
-from rankwise.checkpoints.gguf.reader import find_first_part
 from rankwise.checkpoints.nested import number_duplicates
 from rankwise.checkpoints.ordering import sort_names, sort_weights
 from rankwise.checkpoints.safety import (
     build_unreadable,
-    convert_errors,
     format_path,
     is_present,
     list_some,
@@ -25,52 +23,10 @@ from rankwise.errors import CheckpointError
 from rankwise.weights.tensor import Status, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-_PREFERRED = (
-    "model.safetensors.index.json",
-    "model.safetensors",
-    "pytorch_model.bin.index.json",
-    "pytorch_model.bin",
-    "adapter_model.safetensors",
-    "adapter_model.bin",
-)
-_INDEX = (".safetensors.index.json", ".bin.index.json")
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy", ".gguf")
-# What trainers put beside the weights.
-_NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _MAX_INDEX = 64 * 2**20
-
-
-def find_weight_file(folder: Path) -> Path:
-    """Return the one file of a folder that stands for its weights: an index or a weight file."""
-    with convert_errors(folder, "a folder"):
-        names = sorted(path.name for path in folder.iterdir())
-    for name in _PREFERRED:
-        if name in names:
-            return safe_join(folder, name)
-    for suffixes in (_INDEX, _WEIGHTS):
-        files = [name for name in names if name.lower().endswith(suffixes)]
-        files = [name for name in files if not name.startswith(_NO_WEIGHTS)]
-        if len(files) == 1:
-            return safe_join(folder, files[0])
-        if first := find_first_part(files):
-            return safe_join(folder, first)
-        if files:
-            raise CheckpointError(
-                f"{format_path(folder)}: contains several weight files "
-                f"({list_some(map(quote, files))}); give the path of one of them."
-            )
-    if "saved_model.pb" in names:
-        raise CheckpointError(
-            f"{format_path(folder)}: a TensorFlow SavedModel, which isn't supported; "
-            "save its weights with numpy.savez first."
-        )
-    raise CheckpointError(
-        f"{format_path(folder)}: a folder without a weight file; "
-        "give the path of a .safetensors, PyTorch, .npz, .npy, .onnx or .gguf file."
-    )
 
 
 def read_index(path: Path, open_file: Callable[[Path], Weights]) -> Weights:
@@ -139,5 +95,25 @@ def _merge_shards(path: Path, places: dict[str, str], shards: dict[str, Weights]
         tuple(replace(tensor, name=name) for name, tensor in zip(names, tensors, strict=True)),
         tuple(dict.fromkeys(notes)),
     )
-    is_ordered = all(weights.order == "network" for weights in shards.values())
+    return _sort_unless_ordered(merged, shards.values())
+
+
+def read_shards(paths: Sequence[Path], open_file: Callable[[Path], Weights]) -> Weights:
+    """Open shards without an index, which are in the order of their numbers."""
+    shards = [open_file(path) for path in paths]
+    tensors = [tensor for weights in shards for tensor in weights.tensors]
+    names = number_duplicates(tensor.name for tensor in tensors)
+    notes = [note for weights in shards for note in weights.notes]
+    if repeated := len(tensors) - len({tensor.name for tensor in tensors}):
+        notes.append(f"tensors of a name that another shard has too: {repeated}")
+    merged = Weights(
+        format_path(paths[0].parent),
+        tuple(replace(tensor, name=name) for name, tensor in zip(names, tensors, strict=True)),
+        tuple(dict.fromkeys(notes)),
+    )
+    return _sort_unless_ordered(merged, shards)
+
+
+def _sort_unless_ordered(merged: Weights, shards: Iterable[Weights]) -> Weights:
+    is_ordered = all(weights.order == "network" for weights in shards)
     return merged if is_ordered else sort_weights(merged)
