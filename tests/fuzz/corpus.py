@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.fuzz.distributed_files import encode_distributed
 from tests.fuzz.gguf_files import encode_gguf
 from tests.fuzz.layouts import ADAPTERS, PLAIN, QUANTISED, STACKS, Layout
 from tests.fuzz.numpy_files import encode_broken_npy, encode_npz, encode_odd_npy
@@ -203,7 +204,7 @@ def _mutate_index(
 def _mutate_folder(files: dict[str, Content], index_name: str, rng: Random) -> None:
     name = rng.choice(list(files))
     content = files[name]
-    match rng.randrange(7):
+    match rng.randrange(8):
         case 0:
             del files[name]
         case 1:
@@ -215,10 +216,33 @@ def _mutate_folder(files: dict[str, Content], index_name: str, rng: Random) -> N
         case 4:
             files.pop(index_name, None)
         case 5:
+            files.pop(index_name, None)
+            tag = rng.choice(
+                (b"../" + OUTSIDE.encode(), b".", b"x", draw_text(rng).encode("utf-8", "replace"))
+            )
+            files["latest"] = rng.choice((tag, Pipe(), Folder(), Link(f"../{OUTSIDE}")))
+            files |= {"snapshots": Link(f"../{OUTSIDE}"), "refs": Link("/"), "iter_1": Link("..")}
+        case 6:
             files["saved_model.pb"] = b""
             files[rng.choice(("model.safetensors", "b.npz", "optimizer.pt"))] = content
         case _:
             files |= {"link.safetensors": Link(f"../{OUTSIDE}/model.safetensors"), "fifo": Pipe()}
+
+
+def _make_distributed(rng: Random) -> Case:
+    """Return a folder of torch.distributed.checkpoint."""
+    tensors, config = _draw_tensors((*PLAIN, *STACKS), rng)
+    broken = rng.random() < 0.6
+    files: dict[str, Content] = dict(encode_distributed(tensors, rng, broken=broken))
+    files["config.json"] = _mutate_config(config, rng)
+    files |= {"link": Link(f"../{OUTSIDE}/secret.bin"), "fifo": Pipe()}
+    if broken and rng.random() < 0.15:
+        name = rng.choice([name for name in files if name.startswith(("__", "."))])
+        content = files[name]
+        assert isinstance(content, bytes)
+        other = (Folder(), Pipe(), b"", b"{}", Link(f"../{OUTSIDE}/secret.bin"), Link(name))
+        files[name] = rng.choice((damage_bytes(content, rng), *other))
+    return Case(files, "")
 
 
 def _make_saved_probe(rng: Random) -> Case:
@@ -234,6 +258,7 @@ FORMATS: Mapping[str, Callable[[Random], Case]] = {
     "onnx": _make_onnx,
     "gguf": _make_gguf,
     "folder": _make_folder,
+    "distributed": _make_distributed,
     "quantised": lambda rng: _make_layout(QUANTISED, rng),
     "adapter": lambda rng: _make_layout(ADAPTERS, rng, adapter=True),
     "stack": lambda rng: _make_layout(STACKS, rng),

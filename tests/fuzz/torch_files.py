@@ -251,3 +251,27 @@ def _join_legacy(head: bytes, counts: Sequence[int], tensors: Sequence[Stored]) 
         for count, tensor in zip(counts, tensors, strict=True)
     )
     return head + b"".join(records)
+
+
+def encode_torch_tensor(tensor: Stored, rng: Random, *, broken: bool) -> bytes:
+    """Return one tensor as torch.save writes it, as in the files of a distributed checkpoint."""
+    node = _make_tensor(tensor, "0", legacy=False)
+    tree: list[object] = [node]
+    damage = rng.randrange(4) if broken else -1
+    match damage:
+        case 0:
+            _mutate_tensor(node, rng)
+        case 1:
+            tree = [
+                rng.choice((draw_hostile_call(rng), _wrap_tensor(node, rng), Pairs(["w", node])))
+            ]
+        case 2:
+            mutate_node(tree, rng)
+    pickle = encode_pickle(tree[0] if tree else None)
+    entries = [
+        Entry(b"archive/data.pkl", pickle),
+        Entry(b"archive/byteorder", b"little"),
+        Entry(b"archive/data/0", tensor.data),
+        Entry(b"archive/version", b"3\n"),
+    ]
+    return break_zip(entries, rng) if damage == 3 else encode_zip(entries)
