@@ -68,3 +68,32 @@ def test_a_legacy_file_may_not_claim_more_than_it_has(tmp_path):
     (tmp_path / "w.pt").write_bytes(data.replace(b"K\x09", claim))
     with pytest.raises(CheckpointError, match="more memory"):
         rankwise.probe(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("is_legacy", [False, True])
+@pytest.mark.parametrize(
+    "nested",
+    [
+        b")" + b"\x85" * 1_000_000,
+        b"(" * 1_000_000 + b"t" * 1_000_000,
+        b")" + b"\x85q\x00h\x00\x86" * 500_000,  # through the memo
+    ],
+)
+def test_tuples_nested_without_end_are_refused(tmp_path, nested, is_legacy):
+    # As a key, such a tuple is hashed, which overflows the stack and ends the process.
+    program = b"\x80\x02}(" + nested + b"K\x01u."
+    path = tmp_path / "w.pt"
+    if is_legacy:
+        file = io.BytesIO()
+        torch.save({}, file, _use_new_zipfile_serialization=False)
+        path.write_bytes(file.getvalue().replace(b"\x80\x02}q\x00.", program))
+    else:
+        write_zip(path, program)
+    with pytest.raises(CheckpointError, match="nests more than 1000 tuples"):
+        rankwise.probe(path)
+
+
+def test_many_tuples_side_by_side_do_no_harm(tmp_path):
+    shapes = [(i, (i, i)) for i in range(10_000)]
+    torch.save({"fc.weight": torch.randn(8, 8), "shapes": shapes}, tmp_path / "w.pt")
+    assert rankwise.probe(tmp_path / "w.pt").probed
