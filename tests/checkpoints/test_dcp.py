@@ -474,6 +474,17 @@ def test_a_piece_that_runs_code_is_refused(tmp_path, folder):
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.parametrize("content", [b"PK\5\6" + bytes(18), b"", b"\0" * 300])
+def test_a_piece_that_is_no_archive_gives_a_sentence(folder, content):
+    data = folder / "__0_0.distcp"
+    data.write_bytes(bytes(300 - len(content)) + content)
+    edit(folder, move(offset=0, length=300))
+    edit(folder, lambda metadata: metadata.storage_data.pop(place_of(metadata, "b.w")[0]) and None)
+    weight = open_weights(folder).tensors[0]
+    with pytest.raises(CheckpointError, match=r"__0_0\.distcp: "):
+        weight.load()
+
+
 def test_a_file_that_changes_is_noticed(folder):
     weight = open_weights(folder).tensors[0]
     save_dcp({"a.w": torch.randn(6, 4), "b.w": torch.ones(6, 4)}, folder)

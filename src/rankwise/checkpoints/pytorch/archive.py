@@ -65,7 +65,7 @@ def read_archive(source: FileSource) -> TorchArchive:
                 f"{format_path(source.path)}: its entry {quote(record.name)} is compressed, which "
                 "PyTorch never does; save the checkpoint again with torch.save."
             )
-    prefix = next(iter(records)).partition("/")[0]
+    prefix = next(iter(records), "").partition("/")[0]
     program = records.get(f"{prefix}/data.pkl")
     if program is None:
         raise CheckpointError(
