@@ -297,6 +297,28 @@ def test_hostile_metadata_ends_in_one_sentence(tmp_path, program):
     assert str(caught.value).isprintable()
 
 
+def test_names_of_tensors_may_be_those_of_types(tmp_path):
+    # The pickle contains these texts once, where they are parts of names of types and classes.
+    names = ["torch", "float32", "Size", "Metadata", "torch.distributed.checkpoint.metadata"]
+    state = {name: torch.full((3, 2), float(i)) for i, name in enumerate(names)}
+    weights = open_weights(save_dcp({"model": state}, tmp_path / "c"), key="model")
+    assert {weight.name: weight.load()[0, 0].item() for weight in weights.tensors} == {
+        name: i for i, name in enumerate(names)
+    }
+
+
+def test_what_is_remembered_is_what_the_loader_remembers(tmp_path):
+    # Between the texts of a name, which are written as one, lies a value for key 5. The loader
+    # would not see it, and nest the tuple that it has there deeper and deeper.
+    name = b"\x8c\x05torch" + b"Nq\x05b" + b"\x8c\x04Size\x93"
+    first = b")" + b"\x85" * 7 + b"q\x05N"
+    program = b"\x80\x02}(" + first + 150_000 * (name + b"h\x05" + b"\x85" * 7 + b"q\x05")
+    folder = save_dcp({"a.w": torch.ones(2, 2)}, tmp_path / "c")
+    (folder / ".metadata").write_bytes(program + b"h\x05K\x01u.")
+    with pytest.raises(CheckpointError, match="changes a text"):
+        open_weights(folder)
+
+
 def test_huge_metadata_is_refused_unread(tmp_path):
     folder = save_dcp({"a.w": torch.ones(2, 2)}, tmp_path / "c")
     with (folder / ".metadata").open("r+b") as file:
@@ -417,6 +439,11 @@ def test_pieces_that_do_not_fit_give_a_row(folder, fields, reason):
     with pytest.raises(CheckpointError):
         bad.load()
     assert {layer.name for layer in rankwise.probe(folder).layers} == {"a.w", "b.w"}
+
+
+def test_pieces_without_numbers_need_no_place(folder):
+    edit(folder, describe(chunks=chunks((0, 6, 4), (3, 0, 4), (6, 0, 4))))
+    assert open_weights(folder).tensors[0].load().shape == (6, 4)
 
 
 @pytest.mark.parametrize(

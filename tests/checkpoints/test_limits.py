@@ -98,6 +98,7 @@ def test_a_hankel_matrix_of_few_numbers_is_not_measured(tmp_path: Path) -> None:
 
 def test_the_page_states_the_limits() -> None:
     from rankwise.checkpoints import nested, numpy, records, safetensors, shards
+    from rankwise.checkpoints.distributed import metadata, pieces, program
     from rankwise.checkpoints.pytorch import limits, reader
     from rankwise.weights import stacks
 
@@ -110,6 +111,10 @@ def test_the_page_states_the_limits() -> None:
         f"{records._MAX_DEFLATION} × its stored bytes",
         f"header of a safetensors file | {safetensors._MAX_HEADER // 10**6} MB",
         f"header of an array of numpy | {numpy._MAX_HEADER // 1024} KiB",
+        f"distributed checkpoint | {metadata._MAX_SIZE // mebibyte} MiB, "
+        f"{program._MAX_OBJECTS:,} objects",
+        f"split along several axes | {pieces._MAX_GRID} ",
+        f"nested in a pickle | {limits._MAX_NESTED} (metadata: {program._MAX_NESTED})",
         f"index of shards | {shards._MAX_INDEX // mebibyte} MiB",
         f"pickle | {nested._MAX_ITEMS:,}, {nested._MAX_DEPTH} levels deep",
         f"stack of experts | {stacks._MAX_MATRICES} ",

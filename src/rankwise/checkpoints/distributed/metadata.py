@@ -54,6 +54,7 @@ class Metadata:
 class Record:
     """An object of a class that PyTorch describes checkpoints by: its state, and no behaviour."""
 
+    __slots__ = ("state",)  # there may be very many
     state: object  # a dictionary of fields, or a tuple
 
     def __new__(cls, *_: object) -> Record:
@@ -71,29 +72,38 @@ class Record:
         return state.get(name) if isinstance(state, dict) else None
 
 
-class _Metadata(Record): ...
+class _Metadata(Record):
+    __slots__ = ()
 
 
-class _Tensor(Record): ...
+class _Tensor(Record):
+    __slots__ = ()
 
 
-class _Bytes(Record): ...
+class _Bytes(Record):
+    __slots__ = ()
 
 
-class _Properties(Record): ...
+class _Properties(Record):
+    __slots__ = ()
 
 
-class _Chunk(Record): ...
+class _Chunk(Record):
+    __slots__ = ()
 
 
-class _Index(Record): ...
+class _Index(Record):
+    __slots__ = ()
 
 
-class _Place(Record): ...
+class _Place(Record):
+    __slots__ = ()
 
 
 class _Other(Record):
     """What is of no interest: layouts, memory formats, paths on the machine of the writer."""
+
+    __slots__ = ()
 
 
 _MODULES: Mapping[str, Mapping[str, type[Record]]] = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_NESTED = 8  # tuples in tuples; hashing very many would overflow the stack of the process
 _MAX_DIGITS = 9  # bytes of a number
-_MAX_OBJECTS = 2_000_000
+_MAX_OBJECTS = 4_000_000
 _REMEDY = (
     "If you trust it, convert it with torch.distributed.checkpoint.format_utils.dcp_to_torch_save."
 )
