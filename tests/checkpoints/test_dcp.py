@@ -441,6 +441,29 @@ def test_pieces_that_do_not_fit_give_a_row(folder, fields, reason):
     assert {layer.name for layer in rankwise.probe(folder).layers} == {"a.w", "b.w"}
 
 
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [((0, 0), (4, 4)), ((2, 0), (2, 4))],  # along one axis
+        [((0, 0), (4, 2)), ((2, 0), (2, 4)), ((0, 2), (4, 2))],  # along two
+    ],
+)
+def test_as_many_numbers_as_needed_may_overlap_and_leave_a_gap(folder, ranges):
+    def change(metadata):
+        _, place = place_of(metadata)
+        for offsets, _ in ranges:
+            metadata.storage_data[MetadataIndex("a.w", offsets)] = place
+        metadata.state_dict_metadata["a.w"].chunks = [
+            dcp.metadata.ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+            for offsets, sizes in ranges
+        ]
+
+    edit(folder, change)
+    bad, good = open_weights(folder).tensors
+    assert bad.obstacle == (rankwise.Status.UNREADABLE, "its pieces overlap")
+    assert good.load().sum() == 24
+
+
 def test_pieces_without_numbers_need_no_place(folder):
     edit(folder, describe(chunks=chunks((0, 6, 4), (3, 0, 4), (6, 0, 4))))
     assert open_weights(folder).tensors[0].load().shape == (6, 4)
