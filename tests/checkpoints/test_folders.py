@@ -184,6 +184,7 @@ def test_a_pipeline_of_diffusers_names_its_parts(tmp_path):
         (["context/io.json", "weights/.metadata"], "a NeMo checkpoint", "HERE/weights"),
         (["pytorch_model_fsdp_0/.metadata"], "Accelerate", "HERE/pytorch_model_fsdp_0"),
         (["consolidated.00.pth", "consolidated.01.pth"], "several devices", "Hugging Face version"),
+        (["__0_0.distcp", "__0.metadata"], "metadata of each process", "use_collectives=True"),
         (["__0_0.distcp", "__1_0.distcp"], "without its .metadata", "copy the whole folder"),
         (
             ["shard-00001-model-00001-of-00001.safetensors", "shard-00002-model-x.safetensors"],

@@ -38,6 +38,11 @@ _KINDS = (
         "a diffusers pipeline of {parts}; give the path of one of them, as in {example}.",
     ),
     _Kind(
+        ("__*.metadata", "__*_*.distcp"),
+        "a PyTorch distributed checkpoint with metadata of each process ({all}), which isn't "
+        "supported; save it with use_collectives=True.",
+    ),
+    _Kind(
         ("__*_*.distcp",),
         "files of a PyTorch distributed checkpoint without its .metadata, which tells what they "
         "contain; copy the whole folder.",
