@@ -73,9 +73,17 @@ def test_a_tag_outside_of_the_folder_is_refused(tmp_path, tag):
         open_weights(folder)
 
 
-@pytest.mark.parametrize("tag", ["global_step11", "zero_to_fp32.py", "x" * 5000, "\x1b[31m"])
-def test_a_tag_without_a_folder_gives_a_sentence(tmp_path, tag):
-    with pytest.raises(CheckpointError) as caught:
+@pytest.mark.parametrize(
+    ("tag", "reason"),
+    [
+        ("global_step11", "names 'global_step11', which is missing"),
+        ("zero_to_fp32.py", "which is missing"),
+        ("x" * 5000, "too large for a file with a name"),
+        ("\x1b[31m", "which is missing"),
+    ],
+)
+def test_a_tag_without_a_folder_gives_a_sentence(tmp_path, tag, reason):
+    with pytest.raises(CheckpointError, match=reason) as caught:
         open_weights(save(tmp_path, latest=tag))
     assert str(caught.value).isprintable()
 

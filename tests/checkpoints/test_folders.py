@@ -105,7 +105,9 @@ def test_quantised_variants_are_listed(tmp_path):
 
 
 def test_hidden_files_and_locks_are_ignored(tmp_path):
-    touch(tmp_path, "._w.pt", ".cache/x.pt", "w.pt.lock", ".locks/w.lock")
+    touch(
+        tmp_path, "._w.pt", ".cache/x.pt", "w.pt.lock", ".locks/w.lock", "checkpoint-1.lock/a.bin"
+    )
     assert "without a weight file" in refuse(tmp_path)
     torch.save({"w": ONES}, tmp_path / "w.pt")
     assert open_weights(tmp_path).source == str(tmp_path / "w.pt")
