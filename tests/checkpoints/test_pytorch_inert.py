@@ -182,7 +182,7 @@ def test_real_configurations_are_read_without_their_packages(path, trees):
     }
     assert torch.equal(weights.tensors[0].load(), MODEL["fc.weight"])
     assert len(rankwise.probe(path).probed) == 1
-    assert not isinstance(trees[0]["config"], dict) or trees[0]["config"]
+    assert trees[-1]["config"]
     packages = {"addict", "box", "easydict", "fvcore", "ml_collections", "omegaconf", "yacs"}
     assert not packages & set(sys.modules)
 
@@ -215,7 +215,7 @@ def test_checkpoints_of_lightning(save, trees):
     }
     path = save(content)
     assert [weight.name for weight in open_weights(path).tensors] == list(MODEL)
-    assert all(dict(inner) == {"lr": 0.1} for inner in trees[0]["hyper_parameters"])
+    assert all(dict(inner) == {"lr": 0.1} for inner in trees[-1]["hyper_parameters"])
     names = {weight.name for weight in open_weights(path, key="callbacks").tensors}
     assert names == {"ModelCheckpoint.best", "EarlyStopping.best", "Timer.best"}
 
@@ -258,7 +258,7 @@ def test_no_real_class_is_used(save, trees):
     ours = {list, tuple, dict, collections.OrderedDict, *INERT_CLASSES.values()}
     plain = {int, float, complex, str, bytes, bool, set, type(None), type}
     torchs = {torch.device, torch.Size, collections.Counter}
-    kinds = {type(item) for item in list_objects(trees[0]).values()}
+    kinds = {type(item) for item in list_objects(trees[-1]).values()}
     assert kinds <= ours | plain | torchs
     assert kinds & set(INERT_CLASSES.values())
 
@@ -456,7 +456,7 @@ def test_what_a_file_sets_on_an_object_does_nothing(write, trees, kind):
     (weight,) = open_weights(write(HOSTILE[kind])).tensors
     assert torch.equal(weight.load(), torch.ones(2, 2))
     allowed = {dict, list, collections.OrderedDict, *INERT_CLASSES.values()}
-    assert type(trees[0]["x"]) in allowed
+    assert type(trees[-1]["x"]) in allowed
 
 
 @pytest.mark.parametrize("qualified", INERT_CLASSES)
@@ -495,9 +495,9 @@ def test_numbers_that_ask_for_memory_are_refused(write, code):
 
 
 LONG = (
-    b"](" + b"N" * 20_000 + b"eq\x77"  # a list,
-    b"(" + b"N" * 20_000 + b"tq\x78"  # a tuple,
-    b"}(" + b"".join(b"M" + n.to_bytes(2, "little") + b"N" for n in range(20_000)) + b"uq\x79"
+    b"](" + b"N" * 4000 + b"eq\x77"  # a list,
+    b"(" + b"N" * 4000 + b"tq\x78"  # a tuple,
+    b"}(" + b"".join(b"M" + n.to_bytes(2, "little") + b"N" for n in range(4000)) + b"uq\x79"
 )
 SHAPE = b"(" + b"J\xff\xff\xff\x03" * 32 + b"t"  # 32 dimensions of 2**26 - 1
 REPEATED = {
@@ -528,7 +528,7 @@ def test_constructors_take_no_memory(write, kind):
     finally:
         tracemalloc.stop()
     assert weight.shape == (2, 2)
-    assert peak < 16 * 2**20  # copies of the list alone would take 48 MB
+    assert peak < 4 * 2**20  # copies of the list alone would take 9 MB
 
 
 def test_an_array_of_any_shape_takes_no_memory(write):
@@ -556,7 +556,7 @@ def test_a_class_that_someone_allowed_is_put_aside_and_back(write, trees, is_ref
                 open_weights(write(code + b"cos\nsystem\nN\x86"))
         else:
             open_weights(write(code))
-            assert type(trees[0]["x"]) is INERT_CLASSES["argparse.Namespace"]
+            assert type(trees[-1]["x"]) is INERT_CLASSES["argparse.Namespace"]
         assert set(torch.serialization.get_safe_globals()) == before
 
 
