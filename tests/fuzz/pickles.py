@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from rankwise.checkpoints.pytorch.inert import INERT_CLASSES
 from tests.fuzz.values import CANARY, draw_integer, draw_text, find_slots
 
 
@@ -35,6 +37,18 @@ class Pairs(list[object]):
 
 class Call(list[object]):
     """A function and the tuple of its arguments."""
+
+
+class New(list[object]):
+    """A class and the tuple of arguments that an object of it is made with."""
+
+
+class Items(list[object]):
+    """An object, and keys and values that are set on it."""
+
+
+class Elements(list[object]):
+    """An object, and what is appended to it."""
 
 
 class Build(list[object]):
@@ -96,6 +110,25 @@ _STRAINS: tuple[tuple[Global, tuple[object, ...]], ...] = (
     (Global("torch._utils", "_rebuild_meta_tensor_no_storage"), ((), (2**40,), (1,), False)),
     (Global("torch.serialization", "_get_layout"), ("torch.strided",)),
 )
+_INERT = tuple(sorted(INERT_CLASSES))
+_ATTRIBUTES = (
+    "__class__",
+    "__dict__",
+    "__reduce__",
+    "__setstate__",
+    "__hash__",
+    "__del__",
+    "_attributes",
+    "_state",
+    "_parent",
+    "_content",
+    "code",
+    "items",
+    "state",
+    "param_groups",
+    "weight",
+    "model",
+)
 _CYCLE = b"}q\1X\1\0\0\0ah\1s"  # a dictionary that contains itself
 # Lists of which each contains the one before twice: 2**25 items in a few bytes.
 _LAUGHS = b"]" + b"".join(b"q%c0](h%ch%ce" % (i, i, i) for i in range(25))
@@ -123,9 +156,65 @@ def draw_hostile_call(rng: Random) -> object:
     )
 
 
+def draw_inert_object(rng: Random, depth: int = 2) -> object:
+    """Draw an object of a harmless class, made, filled and given a state in ways that strain it."""
+    name = rng.choice(_INERT)
+    kind, made = Global(*name.rsplit(".", 1)), INERT_CLASSES[name]()
+    if rng.random() < 0.1:
+        return kind
+    arguments = Tuple(_draw_value(rng, depth) for _ in range(rng.choice((0, 0, 1, 2, 3))))
+    node: object = rng.choice((Call, New))([kind, arguments])
+    match rng.randrange(10):
+        case 0 | 1 | 2 if isinstance(made, OrderedDict):
+            node = Items([node, *_draw_pairs(rng, depth)])
+        case 0 | 1 | 2 if isinstance(made, list):
+            node = Elements([node, _draw_value(rng, depth), _draw_value(rng, depth)])
+        case 3:
+            elements = [_draw_value(rng, depth), _draw_value(rng, depth)]
+            node = rng.choice((Items, Elements))([node, *elements])
+        case 4:
+            node = Raw(_encode(node) + b"q\xc8")
+            cycle = Raw(b"h\xc8")
+            node = Build([node, rng.choice((cycle, Pairs(["me", cycle]), Tuple([cycle, cycle])))])
+    if rng.random() < (0.1 if isinstance(made, list) else 0.6):
+        node = Build([node, _draw_state(rng, depth)])
+    return node
+
+
+def _draw_value(rng: Random, depth: int) -> object:
+    if depth > 0 and rng.random() < 0.4:
+        return draw_inert_object(rng, depth - 1)
+    return rng.choice(
+        (None, draw_integer(rng), draw_text(rng), [1, [2]], Pairs(["a", 1]), Tuple([2**20] * 5))
+    )
+
+
+def _draw_pairs(rng: Random, depth: int) -> Pairs:
+    pairs = Pairs()
+    for _ in range(rng.choice((0, 1, 3))):
+        key = _draw_value(rng, 0) if rng.random() < 0.2 else rng.choice(_ATTRIBUTES)
+        pairs += [key, _draw_value(rng, depth)]
+    return pairs
+
+
+def _draw_state(rng: Random, depth: int) -> object:
+    shape = Tuple(draw_integer(rng) for _ in range(rng.choice((0, 1, 2, 64))))
+    array = Tuple([1, shape, Call([Global("numpy", "dtype"), Tuple(["f8"])]), False, "bytes"])
+    return rng.choice(
+        (
+            _draw_pairs(rng, depth),
+            _draw_pairs(rng, depth),
+            Tuple([None, _draw_pairs(rng, depth)]),
+            Tuple([_draw_pairs(rng, depth), _draw_pairs(rng, depth)]),
+            array,
+            _draw_value(rng, depth),
+        )
+    )
+
+
 def draw_node(rng: Random) -> object:
     """Draw any node: a value of an unexpected type, an attack, or opcodes that strain a reader."""
-    match rng.randrange(7):
+    match rng.randrange(9):
         case 0:
             return draw_integer(rng)
         case 1:
@@ -134,7 +223,9 @@ def draw_node(rng: Random) -> object:
             return draw_hostile_call(rng)
         case 4:
             return rng.choice((None, True, 0.5, float("nan"), float("inf"), b"", b"\xff" * 9))
-        case 5:
+        case 5 | 6:
+            return draw_inert_object(rng)
+        case 7:
             return rng.choice(([], Tuple(), Pairs(), Pairs([None, 1]), Tuple([1, Tuple([2])])))
         case _:
             return Raw(_draw_code(rng))
@@ -196,6 +287,7 @@ _FRAMES = {
     Tuple: (b"(", b"t"),
     tuple: (b"(", b"t"),
     Call: (b"", b"R"),
+    New: (b"", b"\x81"),
     Build: (b"", b"b"),
     Persistent: (b"", b"Q"),
     list: (b"](", b"e"),
@@ -211,6 +303,12 @@ def _iterate_code(node: object) -> Sequence[bytes]:
             return [b"c" + _name(node)]
         case Pairs():
             return [b"}(", *_join_all(node[: len(node) // 2 * 2]), b"u"]
+        case Items() | Elements() if node:
+            rest = _join_all(node[1:] if len(node) % 2 else node[1:-1])
+            end = b"u" if isinstance(node, Items) else b"e"
+            return [*_iterate_code(node[0]), b"(", *rest, end]
+        case Items() | Elements():
+            return []
         case list() | tuple() | dict():
             before, after = _FRAMES[type(node)]
             return [before, *_join_all(tuple(node)), after]

@@ -14,6 +14,7 @@ from tests.fuzz.pickles import (
     Raw,
     Tuple,
     draw_hostile_call,
+    draw_inert_object,
     draw_node,
     encode_pickle,
     mutate_node,
@@ -177,13 +178,16 @@ def _write_pickle(tensors: Sequence[Stored], rng: Random, *, broken: bool, legac
             _mutate_tensor(rng.choice(nodes), rng)
         if rng.random() < 0.2:
             tree += [draw_text(rng), rng.choice((1, 0.5, None, Pairs(), [1, 2], "text"))]
+        if rng.random() < 0.3:
+            tree += [draw_text(rng), draw_inert_object(rng)]
         return encode_pickle(root[0])
     choice = rng.random()
     if choice < 0.3:
         for _ in range(rng.choice((1, 2, 3))):
             mutate_node(root, rng)
     elif choice < 0.5:
-        tree += [draw_text(rng), draw_hostile_call(rng)]
+        draw = rng.choice((draw_hostile_call, draw_inert_object))
+        tree += [draw_text(rng), draw(rng)]
     elif choice < 0.7 and (nodes := _list_tensors(root)):
         _mutate_tensor(rng.choice(nodes), rng)
         mutate_node(rng.choice(nodes), rng)

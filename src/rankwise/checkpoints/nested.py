@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from rankwise._text import format_count, quote
+from rankwise.checkpoints.pytorch.inert import InertArray, InertObject
 from rankwise.checkpoints.safety import list_some
 from rankwise.errors import CheckpointError
 
@@ -62,22 +63,31 @@ def select_weights(tree: object, key: str | None = None) -> Selection:
         >>> print(selection.notes[0])
         weights taken from 'model'; there is also 'ema' (1 tensor): use --key ema to choose another
     """
+    kind = type(tree).__name__
+    tree = _unwrap(tree)
     if key is not None and key != _ALL_PARTS:
         return _select_by_key(tree, key)
     if isinstance(tree, Tensor):
         return Selection((("tensor", tree),))
-    root, optimizers = _find_parts(tree)
+    root, search = _find_parts(tree)
     if root is None:
-        count = sum(count for _, count in optimizers)
-        raise CheckpointError(
+        raise CheckpointError(_explain_absence(kind, search))
+    if key == _ALL_PARTS:
+        return _build_selection(root.list_tensors(all_parts=True), search.list_notes())
+    return _select_candidate(root, search.list_notes())
+
+
+def _explain_absence(kind: str, search: _Search) -> str:
+    count = sum(count for _, count in search.optimizers)
+    if count:
+        return (
             f"contains no weights, only an optimizer's state ({format_count(count, 'tensor')}); "
             "save the model's state_dict()."
-            if count
-            else f"contains no tensors (its content is of type {type(tree).__name__})."
         )
-    if key == _ALL_PARTS:
-        return _build_selection(root.list_tensors(all_parts=True), _note_optimizers(optimizers))
-    return _select_candidate(root, _note_optimizers(optimizers))
+    if search.arrays:
+        arrays = format_count(len(search.arrays), "NumPy array")
+        return f"contains no tensors, but {arrays} that may be weights; save them as tensors."
+    return f"contains no tensors (its content is of type {kind})."
 
 
 def _select_by_key(tree: object, key: str) -> Selection:
@@ -93,12 +103,12 @@ def _select_by_key(tree: object, key: str) -> Selection:
     if isinstance(node, Tensor):
         return Selection(((route[-1], node),))
     # An optimizer's state is taken too if it is asked for by name.
-    root, optimizers = _find_parts(node, route, allow_optimizer=True)
+    root, search = _find_parts(node, route, allow_optimizer=True)
     if root is None:
         raise CheckpointError(
             f"the part {quote(key)} contains no tensors; there is {_list_parts(tree)}."
         )
-    return _select_candidate(root, _note_optimizers(optimizers))
+    return _select_candidate(root, search.list_notes())
 
 
 def _find_item(node: object, path: str) -> tuple[str, object] | None:
@@ -176,13 +186,6 @@ def number_duplicates(names: Iterable[str]) -> list[str]:
     return result
 
 
-def _note_optimizers(optimizers: list[tuple[str, int]]) -> tuple[str, ...]:
-    return tuple(
-        f"optimizer state in {quote(name)} left out ({format_count(count, 'tensor')})"
-        for name, count in optimizers
-    )
-
-
 def _note_choice(best: Part, others: list[Part]) -> str:
     note = f"weights taken from {quote(best.name)}" if best.route else "weights of the top level"
     if not others:
@@ -200,9 +203,10 @@ def _list_parts(tree: object) -> str:
     """Return the names of the parts that a key could select, for a message."""
     if isinstance(tree, Tensor):
         return "a single tensor without parts"
-    root, optimizers = _find_parts(tree)
+    root, search = _find_parts(tree)
     parts = [] if root is None else (_mark_candidates(root) or root.children)
-    names = list(dict.fromkeys([part.name for part in parts] + [name for name, _ in optimizers]))
+    optimizers = [name for name, _ in search.optimizers]
+    names = list(dict.fromkeys([part.name for part in parts] + optimizers))
     if not names:
         return "no part to choose" if root is None else "a single part without a name"
     return list_some(map(quote, names))
@@ -244,13 +248,13 @@ class Part:
 
 def _find_parts(
     tree: object, route: tuple[str, ...] = (), *, allow_optimizer: bool = False
-) -> tuple[Part | None, list[tuple[str, int]]]:
-    """Return the part of a tree, None without tensors, and the optimizers' states left out."""
+) -> tuple[Part | None, _Search]:
+    """Return the part of a tree, None without tensors, and what else the search met."""
     search = _Search()
     if not allow_optimizer and _is_optimizer("", tree):
         search.skip_optimizer(tree, route)
-        return None, search.optimizers
-    return search.find_part(tree, route), search.optimizers
+        return None, search
+    return search.find_part(tree, route), search
 
 
 class _Search:
@@ -258,6 +262,7 @@ class _Search:
 
     def __init__(self) -> None:
         self.optimizers: list[tuple[str, int]] = []  # name and number of tensors
+        self.arrays: set[int] = set()  # those that may be weights; they are not read
         self._ancestors: set[int] = set()  # containers above this one: cycles end here
         self._without_tensors: set[int] = set()
         self._items = 0
@@ -277,6 +282,8 @@ class _Search:
             if isinstance(value, Tensor):
                 self._count(1)
                 part.items.append((name, value))
+            elif isinstance(value, InertArray):
+                self._note_array(value)
             elif _is_optimizer(name, value):
                 self.skip_optimizer(value, (*route, name))
             elif child := self.find_part(value, (*route, name)):
@@ -293,6 +300,21 @@ class _Search:
         if part is not None:
             count = len(part.list_tensors(all_parts=True))
             self.optimizers.append((".".join(route) or "the top level", count))
+
+    def list_notes(self) -> tuple[str, ...]:
+        """Return notes on what it left out."""
+        notes = [
+            f"optimizer state in {quote(name)} left out ({format_count(count, 'tensor')})"
+            for name, count in self.optimizers
+        ]
+        if self.arrays:
+            arrays = format_count(len(self.arrays), "NumPy array")
+            notes.append(f"{arrays} that may be weights left out: save them as tensors")
+        return tuple(notes)
+
+    def _note_array(self, array: InertArray) -> None:
+        if array.is_matrix:
+            self.arrays.add(id(array))
 
     def _count(self, items: int) -> None:
         # Containers that contain each other can unfold without end; a real file never does.
@@ -312,8 +334,14 @@ def _is_optimizer(name: str, node: object) -> bool:
 def _iterate(
     node: Mapping[object, object] | list[object] | tuple[object, ...],
 ) -> Iterator[tuple[str, object]]:
-    items = node.items() if isinstance(node, Mapping) else enumerate(node)
-    return ((_format_key(key, place), value) for place, (key, value) in enumerate(items))
+    # A file can give a dictionary an attribute of the name "items".
+    items = type(node).items(node) if isinstance(node, Mapping) else enumerate(node)
+    return ((_format_key(key, place), _unwrap(value)) for place, (key, value) in enumerate(items))
+
+
+def _unwrap(value: object) -> object:
+    """Return what an object contains, if it is one that stands for another class."""
+    return value.content if isinstance(value, InertObject) else value
 
 
 def _format_key(key: object, place: int) -> str:
@@ -324,4 +352,6 @@ def _format_key(key: object, place: int) -> str:
             return key.decode("utf-8", "backslashreplace")
         case int() if abs(key) < 2**64:  # longer ones may refuse to be written out
             return str(key)
+        case type():
+            return key.__name__
     return f"{type(key).__name__} {place}"

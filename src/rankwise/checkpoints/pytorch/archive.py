@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rankwise._text import quote, sanitize
+from rankwise.checkpoints.pytorch.inert import inert_classes
 from rankwise.checkpoints.pytorch.limits import check_program
 from rankwise.checkpoints.pytorch.stand_ins import replace_globals, stand_ins
 from rankwise.checkpoints.records import Record, read_record, read_records
@@ -133,7 +134,7 @@ def load_pickle(source: FileSource, load: Callable[[str], object]) -> object:
     """Return what ``torch.load`` makes of a file; `load` calls it with the encoding of texts."""
     path = source.path
     # Damaged and old files make torch warn; a failure is reported once, as an error.
-    with convert_errors(path, _KIND), warnings.catch_warnings():
+    with convert_errors(path, _KIND), inert_classes(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             try:
