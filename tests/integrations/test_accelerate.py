@@ -187,8 +187,8 @@ def test_two_processes_agree_and_their_scheduler_counts_each_epoch_once(tmp_path
             assert gathered[: len(rates)] == gathered[len(rates) :], gathered
             if by_scheduler:
                 inner = scheduler.scheduler
-                layers = inner.state_dict()["_layers"]
-                assert {layer["epoch"] for layer in layers} == {2}, layers
+                epochs = inner.state_dict()["_rule_state"]["epochs"]
+                assert set(epochs.values()) == {2}, epochs
             else:
                 assert {int(group["epoch"]) for group in optimizer.param_groups} == {2}
             for state in (AcceleratorState, GradientState):
