@@ -292,10 +292,7 @@ class LayerwiseLR(LRScheduler):
 
     @torch.no_grad()
     def _before_step(self) -> None:
-        """Measure layers that are about to take their first step, for rules that compare.
-
-        A rate of 0 is how a distributed checkpoint asks for empty buffers; that is no step.
-        """
+        """Measure layers that are about to take their first step, for rules that compare."""
         self._add_new_groups()
         groups = self.optimizer.param_groups
         due = [
@@ -303,7 +300,7 @@ class LayerwiseLR(LRScheduler):
             for index, (state, group) in enumerate(zip(self._groups, groups, strict=True))
             if not state.started
             and any(param.requires_grad for param in group["params"])
-            and group["lr"] != 0
+            and self._is_stepping(index)
         ]
         if not due or isinstance(self.control, dict):
             return
@@ -322,17 +319,27 @@ class LayerwiseLR(LRScheduler):
         if found_inf is not None and found_inf.item():
             return  # a fused optimizer skips this step by itself
         moved = False
-        pairs = zip(self._groups, self.optimizer.param_groups, strict=True)
-        for index, (state, group) in enumerate(pairs):
-            # At a multiplier of its own that fell to 0 a layer may still move by its momentum.
-            if has_gradient(group) and (
-                group["lr"] != 0 or (state.started and not state.multiplier)
-            ):
+        for index, group in enumerate(self.optimizer.param_groups):
+            if has_gradient(group) and self._is_stepping(index):
                 moved = True
-                self._groups[index] = state._replace(stepped=True)
+                self._groups[index] = self._groups[index]._replace(stepped=True)
         self._steps += moved
         self._since += moved
         self._total += moved
+
+    def _is_stepping(self, index: int) -> bool:
+        """Return whether a step of the optimizer is one of this group.
+
+        A rate of 0 is how a distributed checkpoint asks for empty buffers, and no step; unless the
+        multiplier is 0, or a schedule begins with 0.
+        """
+        if self.optimizer.param_groups[index]["lr"] != 0:
+            return True
+        state = self._groups[index]
+        is_scheduled = index < len(self._last_lr) and bool(self._last_lr[index] == 0)
+        return (state.started and state.multiplier == 0) or (
+            is_scheduled and bool(self.base_lrs[index] != 0)
+        )
 
     @property
     def _counts_calls(self) -> bool:

@@ -56,11 +56,12 @@ def _is_inside(module: str) -> bool:
 def is_overwritten(now: Sequence[float], own: Sequence[float]) -> bool:
     """Return whether all rates are alike now although the layers' own ones differ.
 
-    Both are shares of the first rates. Where the own ones are all equal it can't be told.
+    Both are shares of the first rates. Where the own ones are all equal, or a schedule has come to
+    0, it can't be told.
     """
     if not own or max(own) <= 1.001 * min(own):
         return False
-    return max(now) <= (1 + 1e-9) * min(now)
+    return 0.0 < max(now) <= (1 + 1e-9) * min(now)
 
 
 def warn_of_one_group(names: Sequence[str]) -> None:
