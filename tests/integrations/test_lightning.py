@@ -319,10 +319,10 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("make_rule", "interval"), RULES.values(), ids=RULES)
-def test_any_rule_is_stepped_as_in_a_plain_loop_and_resumes(
-    fit, network, batches, tmp_path, make_rule, interval
-):
+@pytest.mark.parametrize("name", RULES)
+def test_any_rule_is_stepped_as_in_a_plain_loop_and_resumes(fit, network, batches, tmp_path, name):
+    make_rule, interval = RULES[name]
+
     def configure(model):
         optimizer = torch.optim.AdamW(layer_groups(model), lr=0.01)
         scheduler = LayerwiseLR(optimizer, make_rule())

@@ -46,8 +46,8 @@ class EpochStep(Callback):
 
     Args:
         log: Whether to log "stable_rank/<layer>", "quality/<layer>" and "stable_rank_by_width", the
-            network's S, after each epoch; for a `LayerwiseLR` whose rule measures something else,
-            that instead, as "hill_exponent/<layer>". With several optimizers those of the second are
+            network's S, after each epoch; for a rule that measures something else that instead, as
+            "hill_exponent/<layer>". With several optimizers those of the second are
             "stable_rank-1/<layer>" and so on. Neither S nor q chooses a model: S follows time and
             goes on rising while a network overfits. Stop by a validation score.
         images_every: After how many epochs to log charts of the layers, and of their rates and

@@ -66,8 +66,8 @@ def layer_scalars(source: RateSource, kinds: Sequence[str]) -> dict[str, float]:
 
     The kinds are "rate" and names of metrics; before the end of the first epoch there are rates
     only. Where a rule measures something else than stable ranks there is that instead of metrics,
-    as "hill_exponent/conv1". The last is S, the network's stable rank weighted by width: it shows how far training has
-    come, not how good the network is, and goes on rising while a network overfits.
+    as "hill_exponent/conv1". The last is S, the network's stable rank weighted by width: it shows
+    how far training has come, not how good the network is, and goes on rising while it overfits.
     """
     scalars: dict[str, float] = {}
     if "rate" in kinds:

@@ -10,7 +10,7 @@ from rankwise.numerics.spectrum import find_scale
 # Products with the matrix and its transpose. 24 leave an error of less than 1 % even where no
 # singular value stands out, as in random matrices (tests/numerics/test_spectral_norm.py).
 _STEPS = 24
-_CONVERGED = 1e-10  # the share of the largest eigenvalue that a remainder may be
+_ROUNDING = 100  # times the precision: a shorter remainder is rounding errors, no new direction
 
 
 def estimate_spectral_norm(weight: Tensor) -> float:
@@ -43,13 +43,14 @@ def _run_lanczos(matrix: Tensor, first: Tensor) -> float:
     """Return the largest eigenvalue of MᵀM in the space of its powers times the first vector."""
     basis = first.unsqueeze(1)
     images: list[Tensor] = []
+    shortest = _ROUNDING * torch.finfo(matrix.dtype).eps
     for _ in range(min(_STEPS, matrix.shape[1])):
         image = matrix.T @ (matrix @ basis[:, -1])
         images.append(image)
         rest = image - basis @ (basis.T @ image)
         rest = rest - basis @ (basis.T @ rest)  # twice, against rounding errors
         length = rest.norm()
-        if float(length) <= _CONVERGED * float(image.norm()):
+        if float(length) <= shortest * float(image.norm()):
             break
         basis = torch.cat((basis, (rest / length).unsqueeze(1)), dim=1)
     used = basis[:, : len(images)]

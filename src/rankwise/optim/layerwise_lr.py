@@ -173,10 +173,13 @@ class LayerwiseLR(LRScheduler):
         if self._is_initial:
             return self._apply_table()
         self._watch.see_call(self._steps, by_epoch=self._counts_calls)
-        if self._is_due():
+        is_due = self._is_due()
+        if is_due:
+            self._watch_rates()
+        self._move_on()
+        if is_due:
             self._update()
-        part = min(1.0, self._since / self.transition) if self.transition else 1.0
-        self._groups = move_on(self._groups, part)
+            self._move_on()
         pairs = zip(groups, self._groups, before, strict=True)
         return [
             get_rate(group) * (new.multiplier / old.multiplier if old.multiplier else 1.0)
@@ -341,6 +344,11 @@ class LayerwiseLR(LRScheduler):
             is_scheduled and bool(self.base_lrs[index] != 0)
         )
 
+    def _move_on(self) -> None:
+        """Move the multipliers towards their targets, as far as the steps since allow."""
+        part = min(1.0, self._since / self.transition) if self.transition else 1.0
+        self._groups = move_on(self._groups, part)
+
     @property
     def _counts_calls(self) -> bool:
         """Whether each call of `step()` ends an epoch."""
@@ -358,7 +366,6 @@ class LayerwiseLR(LRScheduler):
     @torch.no_grad()
     def _update(self) -> None:
         """Measure the layers, ask the rule, and set the multipliers to reach."""
-        self._watch_rates()
         readings = measure_layers(
             self.optimizer.param_groups, [state.tracked for state in self._groups], self._plan
         )

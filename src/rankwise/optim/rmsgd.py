@@ -268,9 +268,8 @@ class RMSGD(Optimizer):
             return
         if any(isinstance(g["lr"], Tensor) and g["lr"].requires_grad for g in groups):
             raise ArgumentError("Expected rates that epoch_step() may set, got one with gradient.")
-        if self._has_default_beta:
+        if self._has_default_beta and self._is_first_epoch:
             warn_of_default_beta(self.defaults["beta"])
-            self._has_default_beta = False
         states = [read_state(group) for group in groups]
         readings = measure_layers(groups, [s.tracked for s in states], self._plan)  # s(t), Eq. 2
         states = next_states(states, readings, [_rule(group) for group in groups])  # η(t), Eq. 4
@@ -300,8 +299,8 @@ class RMSGD(Optimizer):
         That is later than construction, since weights may be loaded in between.
         """
         self._unended_steps += 1
-        if self._unended_steps == LONGEST_EPOCH:
-            self._check_epochs()
+        if self._unended_steps == LONGEST_EPOCH and self._is_first_epoch:
+            warn_of_no_epochs()
         if not self._idle:
             return
         moving = [g for g in self._idle if has_gradient(g) and is_moving(g, read_state(g))]
@@ -313,9 +312,9 @@ class RMSGD(Optimizer):
             self._idle = [group for group in self._idle if not group["stepped"]]
             self._measure_start()
 
-    def _check_epochs(self) -> None:
-        if all(group["epoch"] == 0 for group in self.param_groups):
-            warn_of_no_epochs()
+    @property
+    def _is_first_epoch(self) -> bool:
+        return all(group["epoch"] == 0 for group in self.param_groups)
 
     _record_step_untraced = _disable_dynamo(_record_step)
 
