@@ -662,3 +662,29 @@ def test_a_rule_s_wrong_multiplier_is_an_error():
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ArgumentError, match=message):
         LayerwiseLR(optimizer_for(network()), TempBalance(), **options)
+
+
+def test_a_layer_with_a_multiplier_of_zero_stays_where_it_is_under_any_schedule():
+    net = network()
+    optimizer = optimizer_for(net, kind=torch.optim.SGD)
+    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    scheduler = LayerwiseLR(optimizer, TempBalance(), control={"3": 0.0}, schedule=schedule)
+    frozen, moving = net[3].weight.clone(), net[5].weight.clone()
+    train(net, optimizer, scheduler, steps=6, period=BATCHES)
+    assert torch.equal(net[3].weight, frozen)
+    assert not torch.equal(net[5].weight, moving)
+    assert scheduler.rates()["3"] == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step:UserWarning")
+def test_a_rule_by_updates_begins_anew_at_its_turn_in_sequential_lr():
+    net = network()
+    optimizer = optimizer_for(net)
+    warm_up = lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=9)
+    own = LayerwiseLR(optimizer, RelativeUpdate(every=2))
+    scheduler = lr_scheduler.SequentialLR(optimizer, [warm_up, own], [6])
+    train(net, optimizer, scheduler, steps=6)
+    reference = RelativeUpdateReference(weights_of(net))
+    train(net, optimizer, scheduler, start=6, steps=8)
+    reference.update(weights_of(net), 1.0)
+    assert list(own.multipliers().values()) == pytest.approx([reference.mu] * 5, rel=2e-2)

@@ -5,7 +5,6 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.optim import lr_scheduler
 
 import rankwise
 from rankwise import RMSGD, LayerwiseLR, RelativeUpdate, StableRankLR, TempBalance
@@ -228,17 +227,23 @@ def test_a_scaler_that_skips_the_first_steps_is_no_misuse(messages):
     assert not [m for m in messages() if "never seen" in m]
 
 
-def test_rates_that_a_schedule_brought_to_zero_were_not_overwritten(messages):
+def test_a_resumed_run_has_seen_steps(messages):
     net = network()
-    optimizer = RMSGD(net.named_parameters(), beta=0.5, zeta=100.0)
-    decay = lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=2)
-    for _ in range(4):
-        take_step(net, optimizer)
-        with torch.no_grad():
-            net[0].weight += torch.ones(16, 1) @ torch.randn(1, 12)
-        optimizer.epoch_step()
-        decay.step()
+    scheduler = StableRankLR(optimizer := layered(net))
+    take_step(net, optimizer)
+    scheduler.step()
+    again = StableRankLR(layered(net))
+    again.load_state_dict(scheduler.state_dict())
+    again.step()
     assert messages() == []
+
+
+def test_rates_are_overwritten_where_they_are_alike_and_should_not_be():
+    assert misuse.is_overwritten([0.5, 0.5], [1.0, 2.0])
+    assert not misuse.is_overwritten([0.5, 1.0], [1.0, 2.0])
+    assert not misuse.is_overwritten([0.5, 0.5], [2.0, 2.0])
+    assert not misuse.is_overwritten([0.0, 0.0], [1.0, 2.0]), "a schedule that came to its end"
+    assert not misuse.is_overwritten([], [])
 
 
 # A state of torch.optim.SGD

@@ -158,9 +158,9 @@ class LayerwiseLR(LRScheduler):
         """Set the rates: new ones at an update, a step further on the way to them otherwise."""
         if self.schedule is not None and not self._is_initial:
             groups = self.optimizer.param_groups
-            present = [state.multiplier or 1.0 for state in self._groups]
+            present = [state.multiplier for state in self._groups]
             for group, multiplier in zip(groups, present, strict=False):
-                set_rate(group, get_rate(group) / multiplier)
+                set_rate(group, get_rate(group) / (multiplier or 1.0))
             self.schedule.step()
             for group, multiplier in zip(groups, present, strict=False):
                 set_rate(group, get_rate(group) * multiplier)
@@ -189,7 +189,7 @@ class LayerwiseLR(LRScheduler):
     def _get_closed_form_lr(self) -> list[float | Tensor]:
         """Return the first rates: SequentialLR asks for them where this scheduler's turn begins."""
         self._groups, self._rule_state = [], self.rule.start()
-        self._control_state = ControlState({}, {})
+        self._control_state, self._before = ControlState({}, {}), {}
         self._steps = self._since = self._total = self._updates = 0
         for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=False):
             set_rate(group, float(rate))

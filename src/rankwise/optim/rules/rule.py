@@ -50,8 +50,10 @@ class RateRule(ABC, Generic[State]):
     """A rule for the rates of layers; subclass it to write your own for `LayerwiseLR`.
 
     `update` gets a reading of every layer and returns a multiplier by name for each layer that it
-    sets; layers that it leaves out keep the multiplier they have, which is 1 at the start. The
-    state is a NamedTuple of numbers, texts, and lists and dicts of these; it is saved with the
+    sets; layers that it leaves out keep the multiplier they have, which is 1 at the start. A
+    multiplier of 0 stops a layer for good, since others multiply the rate that is there.
+
+    The state is a NamedTuple of numbers, texts, and lists and dicts of these; it is saved with the
     scheduler. A frozen dataclass suits best: its options are saved too.
 
     Attributes:
