@@ -27,7 +27,7 @@ def run() -> str:
 def _row(network: str) -> tuple[str, ...]:
     torch.manual_seed(0)
     model = build_resnet(network)
-    optimizer = rankwise.RMSGD(model.named_parameters())
+    optimizer = rankwise.RMSGD(model.named_parameters(), beta=0.98)
     images, labels = torch.randn(_IMAGES, 3, 32, 32), torch.randint(10, (_IMAGES,))
 
     def batch() -> None:

@@ -33,7 +33,7 @@ if sys.argv[1] == "blocks":
 elif sys.argv[1] == "epoch_step":
     from benchmarks.networks import build_resnet
     model = build_resnet("ResNet18")
-    optimizer = rankwise.RMSGD(model.named_parameters())
+    optimizer = rankwise.RMSGD(model.named_parameters(), beta=0.98)
     def run():
         for p in model.parameters():
             p.grad = torch.zeros_like(p)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.numerics.evbmf import LowRank as LowRank
     from rankwise.numerics.evbmf import evbmf as evbmf
     from rankwise.numerics.evbmf import low_rank as low_rank
+    from rankwise.numerics.hill import hill_exponent as hill_exponent
     from rankwise.numerics.metrics import condition as condition
     from rankwise.numerics.metrics import effective_rank as effective_rank
     from rankwise.numerics.metrics import network_quality as network_quality
@@ -42,9 +43,17 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.numerics.unfold import Unfolding as Unfolding
     from rankwise.numerics.unfold import plan_unfoldings as plan_unfoldings
     from rankwise.numerics.unfold import unfold as unfold
+    from rankwise.optim.layerwise_lr import LayerwiseLR as LayerwiseLR
     from rankwise.optim.param_groups import layer_groups as layer_groups
-    from rankwise.optim.rates import beta_for as beta_for
     from rankwise.optim.rmsgd import RMSGD as RMSGD
+    from rankwise.optim.rules.annealed_stable_rank import AnnealedStableRank as AnnealedStableRank
+    from rankwise.optim.rules.llr import LLR as LLR
+    from rankwise.optim.rules.relative_update import RelativeUpdate as RelativeUpdate
+    from rankwise.optim.rules.rule import LayerReading as LayerReading
+    from rankwise.optim.rules.rule import RateRule as RateRule
+    from rankwise.optim.rules.stable_rank import StableRank as StableRank
+    from rankwise.optim.rules.stable_rank import beta_for as beta_for
+    from rankwise.optim.rules.temp_balance import TempBalance as TempBalance
     from rankwise.optim.stable_rank_lr import StableRankLR as StableRankLR
     from rankwise.probes.diff import LayerChange as LayerChange
     from rankwise.probes.diff import ProbeDiff as ProbeDiff
@@ -72,15 +81,22 @@ _PUBLIC_NAMES = {
         "UnsafeFileError"
     ),
     ".numerics.evbmf": "LowRank evbmf low_rank",
+    ".numerics.hill": "hill_exponent",
     ".numerics.metrics": (
         "condition effective_rank network_quality quality stable_rank theorem_rate_bound"
     ),
     ".numerics.randomness": "Verdict",
     ".numerics.spectrum": "singular_values",
     ".numerics.unfold": "Unfolding plan_unfoldings unfold",
+    ".optim.layerwise_lr": "LayerwiseLR",
     ".optim.param_groups": "layer_groups",
-    ".optim.rates": "beta_for",
     ".optim.rmsgd": "RMSGD",
+    ".optim.rules.annealed_stable_rank": "AnnealedStableRank",
+    ".optim.rules.llr": "LLR",
+    ".optim.rules.relative_update": "RelativeUpdate",
+    ".optim.rules.rule": "LayerReading RateRule",
+    ".optim.rules.stable_rank": "StableRank beta_for",
+    ".optim.rules.temp_balance": "TempBalance",
     ".optim.stable_rank_lr": "StableRankLR",
     ".probes.diff": "LayerChange ProbeDiff",
     ".probes.explain": "explain",

@@ -9,7 +9,15 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from rankwise import RMSGD, StableRankLR, TargetError, layer_groups
+from rankwise import (
+    RMSGD,
+    LayerwiseLR,
+    RelativeUpdate,
+    StableRankLR,
+    TargetError,
+    TempBalance,
+    layer_groups,
+)
 from rankwise.integrations.accelerate import epoch_step
 
 EPOCHS = 3
@@ -35,7 +43,17 @@ def make_rmsgd(model):
 class Run:
     """A loop as Accelerate's guide has it, with checkpoints at chosen steps."""
 
-    def __init__(self, network, batches, make_optimizer=make_rmsgd, make_scheduler=None, **options):
+    def __init__(
+        self,
+        network,
+        batches,
+        make_optimizer=make_rmsgd,
+        make_scheduler=None,
+        *,
+        by_step=False,
+        **options,
+    ):
+        self.by_step = by_step
         self.accelerator = Accelerator(cpu=True, **options)
         data = TensorDataset(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
         loader = DataLoader(data, batch_size=16)
@@ -57,7 +75,7 @@ class Run:
                     if self.accelerator.sync_gradients:
                         self.accelerator.clip_grad_norm_(self.model.parameters(), 1e6)
                     self.optimizer.step()
-                    if self.scheduler and self.scheduler.scheduler.steps_per_epoch:
+                    if self.scheduler and self.by_step:
                         self.scheduler.step()
                     self.optimizer.zero_grad()
                 place += 1
@@ -65,7 +83,7 @@ class Run:
                     self.accelerator.save_state(folder / str(place))
             if self.scheduler is None:
                 epoch_step(self.optimizer)
-            elif not self.scheduler.scheduler.steps_per_epoch:
+            elif not self.by_step:
                 self.scheduler.step()
             if place in save_at:
                 self.accelerator.save_state(folder / str(place))
@@ -116,7 +134,9 @@ def test_the_scheduler_ends_epochs_as_in_a_plain_loop_and_resumes(
         def make_scheduler(optimizer):
             return StableRankLR(optimizer, steps_per_epoch=steps_per_epoch)
 
-        return Run(network, batches, make_adamw, make_scheduler)
+        return Run(
+            network, batches, make_adamw, make_scheduler, by_step=steps_per_epoch is not None
+        )
 
     assert run().train(save_at=(3, 4), folder=tmp_path).rates == expected
     for step in (3, 4):
@@ -187,8 +207,8 @@ def test_two_processes_agree_and_their_scheduler_counts_each_epoch_once(tmp_path
             assert gathered[: len(rates)] == gathered[len(rates) :], gathered
             if by_scheduler:
                 inner = scheduler.scheduler
-                layers = inner.state_dict()["_layers"]
-                assert {layer["epoch"] for layer in layers} == {2}, layers
+                epochs = inner.state_dict()["_rule_state"]["epochs"]
+                assert set(epochs.values()) == {2}, epochs
             else:
                 assert {int(group["epoch"]) for group in optimizer.param_groups} == {2}
             for state in (AcceleratorState, GradientState):
@@ -209,3 +229,40 @@ def test_two_processes_agree_and_their_scheduler_counts_each_epoch_once(tmp_path
     )
     assert found.returncode == 0, found.stderr[-3000:]
     assert found.stdout.split()[-1] == "done"
+
+
+@pytest.mark.parametrize(
+    "make_rule",
+    [lambda: TempBalance(dropped=()), lambda: RelativeUpdate(every=2)],
+    ids=["TempBalance", "RelativeUpdate"],
+)
+def test_any_rule_is_stepped_as_in_a_plain_loop_and_resumes(
+    network, batches, plain, tmp_path, make_rule
+):
+    def make_scheduler(optimizer):
+        by_epoch = make_rule().every == "epoch"
+        return LayerwiseLR(optimizer, make_rule(), steps_per_epoch=4 if by_epoch else None)
+
+    class EachStep:
+        def __init__(self, model):
+            self.optimizer = make_adamw(model)
+            self.scheduler = make_scheduler(self.optimizer)
+            self.param_groups = self.optimizer.param_groups
+
+        def zero_grad(self):
+            self.optimizer.zero_grad()
+
+        def step(self):
+            self.optimizer.step()
+            self.scheduler.step()
+
+    def run():
+        return Run(network, batches, make_adamw, make_scheduler, by_step=True)
+
+    expected = plain(EachStep, EPOCHS, end_epoch=lambda _: None)
+    assert set(expected.values()) != {0.01}
+    assert run().train(save_at=(3, 4), folder=tmp_path).rates == expected
+    for step in (3, 4):
+        resumed = run()
+        resumed.accelerator.load_state(tmp_path / str(step))
+        assert resumed.train(start=step).rates == expected

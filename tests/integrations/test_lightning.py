@@ -15,7 +15,15 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers import CSVLogger
 from torch.nn.functional import cross_entropy
 
-from rankwise import RMSGD, StableRankLR, layer_groups
+from rankwise import (
+    LLR,
+    RMSGD,
+    LayerwiseLR,
+    RelativeUpdate,
+    StableRankLR,
+    TempBalance,
+    layer_groups,
+)
 from rankwise.integrations.lightning import EpochStep
 
 S = "stable_rank_by_width"
@@ -280,7 +288,7 @@ def test_it_says_when_there_is_nothing_to_do(fit, network):
     def configure(model):
         return torch.optim.SGD(model.parameters(), lr=0.1)
 
-    with pytest.warns(UserWarning, match="neither an RMSGD nor a StableRankLR"):
+    with pytest.warns(UserWarning, match="neither an RMSGD nor a LayerwiseLR"):
         fit(module=Module(network(), configure))
 
 
@@ -302,3 +310,46 @@ def test_it_serves_the_package_of_the_older_name(network, fit, plain):
 
     trainer = fit(module=OlderModule(), package=pytorch_lightning)
     assert rates(trainer) == plain(make_rmsgd, EPOCHS)
+
+
+RULES = {
+    "TempBalance": (lambda: TempBalance(dropped=()), "epoch"),
+    "LLR": (lambda: LLR(4 * EPOCHS, every=2, transition=2, share=0.6, fewest=3, heads=()), "step"),
+    "RelativeUpdate": (lambda: RelativeUpdate(every=2), "step"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_any_rule_is_stepped_as_in_a_plain_loop_and_resumes(fit, network, batches, tmp_path, name):
+    make_rule, interval = RULES[name]
+
+    def configure(model):
+        optimizer = torch.optim.AdamW(layer_groups(model), lr=0.01)
+        scheduler = LayerwiseLR(optimizer, make_rule())
+        entry = {"scheduler": scheduler, "interval": interval}
+        return {"optimizer": optimizer, "lr_scheduler": entry}
+
+    model = network()
+    parts = configure(model)
+    for _ in range(EPOCHS):
+        for x, y in batches:
+            parts["optimizer"].zero_grad()
+            cross_entropy(model(x), y).backward()
+            parts["optimizer"].step()
+            if interval == "step":
+                parts["lr_scheduler"]["scheduler"].step()
+        if interval == "epoch":
+            parts["lr_scheduler"]["scheduler"].step()
+    expected = parts["lr_scheduler"]["scheduler"].rates()
+    assert set(expected.values()) != {0.01}
+
+    saver = ModelCheckpoint(tmp_path, filename="{step}", save_top_k=-1, every_n_train_steps=1)
+    logger = CSVLogger(tmp_path, name="", version="")
+    whole = fit([saver, EpochStep()], module=Module(network(), configure), logger=logger)
+    measured = whole.lr_scheduler_configs[0].scheduler.rule.measures
+    assert whole.lr_scheduler_configs[0].scheduler.rates() == expected
+    assert logged(tmp_path, f"{measured}/hidden")
+    for step in (4, 5):
+        module = Module(network(), configure)
+        resumed = fit([EpochStep()], module=module, resume=tmp_path / f"step={step}.ckpt")
+        assert resumed.lr_scheduler_configs[0].scheduler.rates() == expected

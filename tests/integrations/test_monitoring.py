@@ -209,7 +209,7 @@ def test_what_is_missing_is_said_before_training(module, package, monkeypatch):
 
 
 def test_another_optimizer_is_refused(network):
-    with pytest.raises(TargetError, match="Expected an RMSGD or a StableRankLR, got SGD"):
+    with pytest.raises(TargetError, match="Expected an RMSGD or a LayerwiseLR, got SGD"):
         LayerHistory().add(torch.optim.SGD(network().parameters()), 1)
 
 

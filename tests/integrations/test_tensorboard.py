@@ -72,7 +72,7 @@ def test_before_the_first_epochs_end_there_are_rates_only(network, tmp_path):
 
 
 def test_another_optimizer_is_refused(network):
-    with pytest.raises(TargetError, match="Expected an RMSGD or a StableRankLR, got SGD"):
+    with pytest.raises(TargetError, match="Expected an RMSGD or a LayerwiseLR, got SGD"):
         log_layers(None, torch.optim.SGD(network().parameters()), 0)
 
 

@@ -10,9 +10,17 @@ from transformers import (
     TrainingArguments,
 )
 
-from rankwise import ArgumentError, StableRankLR, layer_groups
+from rankwise import (
+    LLR,
+    ArgumentError,
+    RelativeUpdate,
+    StableRank,
+    StableRankLR,
+    TempBalance,
+    layer_groups,
+)
 from rankwise.integrations.monitoring import LayerHistory
-from rankwise.integrations.transformers import EpochStep, no_decay, rmsgd
+from rankwise.integrations.transformers import EpochStep, layerwise, no_decay, rmsgd
 
 S = "stable_rank_by_width"
 
@@ -248,3 +256,93 @@ def test_a_callback_after_ours_can_draw_images(make):
     assert [step for step, _ in steps] == [4, 8, 12]
     weights = {layer: rates(trainer)[layer] for layer in ("hidden", "out")}
     assert steps[-1][1] == list(weights.values())
+
+
+RULES = {
+    "StableRank": lambda: StableRank(beta=0.9),
+    "TempBalance": lambda: TempBalance(dropped=()),
+    "LLR": lambda: LLR(4 * EPOCHS, every=2, transition=2, share=0.6, fewest=3, heads=()),
+    "RelativeUpdate": lambda: RelativeUpdate(every=2),
+}
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    return TrainingArguments(
+        tmp_path,
+        learning_rate=0.01,
+        weight_decay=0.01,
+        warmup_steps=3,
+        num_train_epochs=EPOCHS,
+        lr_scheduler_type="cosine",
+        use_cpu=True,
+    )
+
+
+def pair(model, arguments, rule):
+    return layerwise(model, arguments, rule(), steps=4 * EPOCHS)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_any_rule_multiplies_the_schedule_of_the_arguments(make, arguments, rule):
+    seen = []
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, args, state, control, *, optimizer, lr_scheduler, **_):
+            rates = [group["lr"] for group in optimizer.param_groups]
+            seen.append((state.global_step, rates, list(lr_scheduler.multipliers().values())))
+
+    trainer = trained(make(lambda model: pair(model, arguments, rule), callbacks=[Watch()]))
+    optimizer, schedule = trainer.optimizer.optimizer, trainer.lr_scheduler.schedule
+    assert {group["weight_decay"] for group in optimizer.param_groups} == {0.01, 0.0}
+    assert [step for step, *_ in seen] == list(range(1, 4 * EPOCHS + 1))
+    for step, rates_now, multipliers in seen:
+        share = schedule.lr_lambdas[0](step)  # a warm-up of 3 steps, and a cosine
+        expected = [0.01 * share * multiplier for multiplier in multipliers]
+        assert rates_now == pytest.approx(expected, rel=1e-9)
+    assert any(abs(m - 1) > 1e-3 for m in seen[-1][2])
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_trainer_steps_a_rule_as_a_plain_loop_does_and_resumes(
+    make, plain, arguments, tmp_path, rule
+):
+    kept = []
+
+    def constant(model):
+        arguments.lr_scheduler_type = "constant"
+        kept.append(pair(model, arguments, rule))
+        return kept[-1]
+
+    class EachStep:
+        def __init__(self, model):
+            self.optimizer, self.scheduler = constant(model)
+            self.param_groups, self.zero_grad = (
+                self.optimizer.param_groups,
+                self.optimizer.zero_grad,
+            )
+
+        def step(self):
+            self.optimizer.step()
+            self.scheduler.step()
+
+    expected = plain(EachStep, EPOCHS, end_epoch=lambda _: None)
+    whole = trained(make(constant, callbacks=[], save_strategy="steps", save_steps=1))
+    assert rates(whole) == expected
+    for step in (3, 4, 5):
+        folder = str(tmp_path / f"checkpoint-{step}")
+        assert rates(trained(make(constant, [], None), resume_from_checkpoint=folder)) == expected
+
+
+def test_what_another_rule_measures_is_logged(make, arguments):
+    trainer = make(lambda model: pair(model, arguments, RULES["TempBalance"]), callbacks=[])
+    trainer.add_callback(EpochStep(log=trainer.log))
+    trainer.train()
+    entries = [e for e in trainer.state.log_history if "hill_exponent/hidden" in e]
+    assert len(entries) == EPOCHS
+    assert all("rate/out" in entry for entry in entries)
+
+
+def test_a_training_without_steps_is_refused(network, arguments):
+    with pytest.raises(ArgumentError, match="steps of 1 or more, got 0"):
+        layerwise(network(), arguments, TempBalance(), steps=0)

@@ -128,7 +128,8 @@ def rates_of(method):
 def own_rates_of(method):
     if isinstance(method.optimizer, rankwise.RMSGD):
         return [float(group["rate"]) for group in method.optimizer.param_groups]
-    return [layer["rate"] for layer in method.rates.state_dict()["_layers"]]
+    multipliers = method.rates.multipliers().values()
+    return [base * m for base, m in zip(method.rates.base_lrs, multipliers, strict=True)]
 
 
 def test_a_rate_that_is_a_tensor_is_changed_in_place():

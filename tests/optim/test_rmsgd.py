@@ -98,7 +98,8 @@ def test_beta_follows_the_number_of_epochs_unless_it_is_given():
 def test_beta_need_not_follow_where_a_cosine_does():
     options = {"epochs": 20, "variant": "annealed"}
     optimizer = RMSGD(network().parameters(), **options)
-    other = rankwise.StableRankLR(torch.optim.SGD(network().parameters(), lr=0.1), **options)
+    groups = rankwise.layer_groups(network())
+    other = rankwise.StableRankLR(torch.optim.SGD(groups, lr=0.1), **options)
     assert optimizer.defaults["beta"] == other.beta == 0.98
     assert RMSGD(network().parameters(), beta=0.5, **options).defaults["beta"] == 0.5
 
@@ -261,7 +262,7 @@ def test_a_layer_that_rests_for_an_epoch_loses_nothing():
 
 def test_a_layer_that_is_not_finite_keeps_its_rate_and_is_named_once():
     net = network()
-    optimizer = RMSGD(net.named_parameters())
+    optimizer = RMSGD(net.named_parameters(), beta=BETA)
     epoch(net, optimizer)
     with torch.no_grad():
         net[2].weight[0, 0] = math.nan

@@ -367,7 +367,8 @@ def test_frozen_layers_keep_their_rates():
 def test_one_group_for_all_follows_the_mean_stable_rank():
     net, *data = task()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.03)
-    scheduler = rankwise.StableRankLR(optimizer, beta=0.9)
+    with pytest.warns(UserWarning, match="several layers in one: group0"):
+        scheduler = rankwise.StableRankLR(optimizer, beta=0.9)
     start = [row.stable_rank for row in rankwise.probe(net).probed]
     train(net, *data, optimizer, scheduler, epochs=1)
     gains = [row.stable_rank for row in rankwise.probe(net).probed]

@@ -31,7 +31,8 @@ def epoch_step(optimizer: AcceleratedOptimizer | RMSGD) -> None:
         >>> from rankwise.integrations.accelerate import epoch_step
         >>> accelerator = Accelerator(cpu=True)
         >>> net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
-        >>> net, optimizer = accelerator.prepare(net, rankwise.RMSGD(net.named_parameters()))
+        >>> optimizer = rankwise.RMSGD(net.named_parameters(), beta=0.98)
+        >>> net, optimizer = accelerator.prepare(net, optimizer)
         >>> accelerator.backward(net(torch.randn(8, 20)).square().mean())
         >>> optimizer.step()
         >>> epoch_step(optimizer)

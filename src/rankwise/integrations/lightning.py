@@ -14,11 +14,11 @@ from rankwise.integrations.monitoring import (
     RateSource,
     check_images,
     find_source,
+    find_update,
     layer_scalars,
     to_pixels,
 )
 from rankwise.optim.rmsgd import RMSGD
-from rankwise.probes.results import Probe
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -46,7 +46,8 @@ class EpochStep(Callback):
 
     Args:
         log: Whether to log "stable_rank/<layer>", "quality/<layer>" and "stable_rank_by_width", the
-            network's S, after each epoch. With several optimizers those of the second are
+            network's S, after each epoch; for a rule that measures something else that instead, as
+            "hill_exponent/<layer>". With several optimizers those of the second are
             "stable_rank-1/<layer>" and so on. Neither S nor q chooses a model: S follows time and
             goes on rising while a network overfits. Stop by a validation score.
         images_every: After how many epochs to log charts of the layers, and of their rates and
@@ -71,7 +72,7 @@ class EpochStep(Callback):
             check_images()
         self._should_log = log  # Lightning gives every callback a `log` of its own
         self._images_every = images_every
-        self._last_probes: dict[int, Probe] = {}
+        self._last_updates: dict[int, object] = {}
         self._histories: dict[int, LayerHistory] = {}
         self._pending: dict[int, int] = {}  # histories newer than their images, and at which step
 
@@ -91,7 +92,7 @@ class EpochStep(Callback):
         """Warn if there is no optimizer to follow, or no logger for images."""
         if not _find_sources(trainer):
             warnings.warn(
-                "EpochStep found neither an RMSGD nor a StableRankLR in configure_optimizers().",
+                "EpochStep found neither an RMSGD nor a LayerwiseLR in configure_optimizers().",
                 UserWarning,
                 stacklevel=2,
             )
@@ -131,10 +132,10 @@ class EpochStep(Callback):
         for number, source in enumerate(_find_sources(trainer)):
             if isinstance(source, RMSGD):
                 source.epoch_step()
-            probe = source.last_probe
-            if probe is None or probe is self._last_probes.get(number):
+            update = find_update(source)
+            if update is None or update is self._last_updates.get(number):
                 continue
-            self._last_probes[number] = probe
+            self._last_updates[number] = update
             if self._should_log:
                 scalars = layer_scalars(source, ("stable_rank", "quality"))
                 _log_scalars(trainer, _number_keys(scalars, number))
@@ -221,7 +222,7 @@ class LayerCheck(Callback):
 
 
 def _find_sources(trainer: Trainer) -> list[RateSource]:
-    """Return each RMSGD and StableRankLR once, also where a scheduler leads to an optimizer."""
+    """Return each RMSGD and LayerwiseLR once, also where a scheduler leads to an optimizer."""
     wrappers = [*trainer.optimizers, *(c.scheduler for c in trainer.lr_scheduler_configs)]
     sources = {id(source): source for source in map(find_source, wrappers) if source is not None}
     return list(sources.values())

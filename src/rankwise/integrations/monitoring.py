@@ -11,9 +11,9 @@ import numpy as np
 
 from rankwise.errors import MissingExtraError, TargetError
 from rankwise.optim.group_state import get_rate
-from rankwise.optim.param_groups import select_weights, split_params
+from rankwise.optim.layerwise_lr import LayerwiseLR
+from rankwise.optim.param_groups import Group, select_weights, split_params
 from rankwise.optim.rmsgd import RMSGD
-from rankwise.optim.stable_rank_lr import StableRankLR
 from rankwise.probes.results import Probe
 from rankwise.weights.tensor import Status
 
@@ -28,13 +28,14 @@ __all__ = [
     "RateSource",
     "check_images",
     "find_source",
+    "find_update",
     "get_source",
     "layer_scalars",
     "to_pixels",
     "to_png",
 ]
 
-RateSource = RMSGD | StableRankLR
+RateSource = RMSGD | LayerwiseLR
 
 METRICS = ("stable_rank", "condition", "quality", "rank")
 # Layers that are measured in some epochs if not in all: they keep their place where they are not.
@@ -44,19 +45,19 @@ SCALE = 1.5  # pixels of an image per unit of the chart, so that text is sharp
 
 
 def find_source(wrapper: object) -> RateSource | None:
-    """Return the RMSGD or StableRankLR that an object is, wraps or schedules, if there is one."""
+    """Return the RMSGD or LayerwiseLR that an object is, wraps or schedules, if there is one."""
     inner = wrapper
-    while inner is not None and not isinstance(inner, RMSGD | StableRankLR):
+    while inner is not None and not isinstance(inner, RMSGD | LayerwiseLR):
         # Accelerate's scheduler calls what it wraps `scheduler`, its optimizer `optimizer`.
         inner = getattr(inner, "scheduler", None) or getattr(inner, "optimizer", None)
     return inner
 
 
 def get_source(wrapper: object) -> RateSource:
-    """Return the RMSGD or StableRankLR that an object is, wraps or schedules; else raise."""
+    """Return the RMSGD or LayerwiseLR that an object is, wraps or schedules; else raise."""
     source = find_source(wrapper)
     if source is None:
-        raise TargetError(f"Expected an RMSGD or a StableRankLR, got {type(wrapper).__name__}.")
+        raise TargetError(f"Expected an RMSGD or a LayerwiseLR, got {type(wrapper).__name__}.")
     return source
 
 
@@ -64,20 +65,45 @@ def layer_scalars(source: RateSource, kinds: Sequence[str]) -> dict[str, float]:
     """Return a number for each layer and kind, as "rate/conv1", and "stable_rank_by_width".
 
     The kinds are "rate" and names of metrics; before the end of the first epoch there are rates
-    only. The last is S, the network's stable rank weighted by width: it shows how far training has
-    come, not how good the network is, and goes on rising while a network overfits.
+    only. Where a rule measures something else than stable ranks there is that instead of metrics,
+    as "hill_exponent/conv1". The last is S, the network's stable rank weighted by width: it shows
+    how far training has come, not how good the network is, and goes on rising while it overfits.
     """
     scalars: dict[str, float] = {}
     if "rate" in kinds:
         scalars = {f"rate/{name}": rate for name, rate in source.rates().items()}
     probe = source.last_probe
     if probe is None:
-        return scalars
+        return {**scalars, **_list_values(source)}
     for kind in kinds:
         for layer in probe.probed if kind != "rate" else ():
             scalars[f"{kind}/{_layer_name(layer.name)}"] = getattr(layer, kind)
     network = probe.figures.stable_rank_by_width
     return scalars if network is None else {**scalars, "stable_rank_by_width": network}
+
+
+def _list_values(source: RateSource) -> dict[str, float]:
+    """Return what a rule measured that needs no stable ranks."""
+    if isinstance(source, RMSGD):
+        return {}
+    return {
+        f"{source.rule.measures}/{reading.name}": reading.value
+        for reading in source.last_readings
+        if reading.value is not None
+    }
+
+
+def find_update(source: RateSource) -> object | None:
+    """Return an object that is another one after each update of the rates; None before the first.
+
+    Example:
+        >>> import torch, rankwise
+        >>> find_update(rankwise.RMSGD([torch.nn.Parameter(torch.ones(4, 4))])) is None
+        True
+    """
+    if isinstance(source, LayerwiseLR):
+        return source.last_readings or None
+    return source.last_probe
 
 
 class LayerHistory:
@@ -92,7 +118,7 @@ class LayerHistory:
         >>> import torch, rankwise
         >>> from rankwise.integrations.monitoring import LayerHistory, to_png
         >>> net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
-        >>> optimizer = rankwise.RMSGD(net.named_parameters())
+        >>> optimizer = rankwise.RMSGD(net.named_parameters(), epochs=2)
         >>> history = LayerHistory()
         >>> for epoch in (1, 2):
         ...     net(torch.randn(8, 20)).square().mean().backward()
@@ -117,14 +143,14 @@ class LayerHistory:
         back to an earlier epoch, the records from that epoch on are dropped.
 
         Args:
-            source: An RMSGD or a StableRankLR, or a trainer's wrapper of one.
+            source: An RMSGD or a LayerwiseLR, or a trainer's wrapper of one.
             epoch: The number of the epoch.
 
         Raises:
-            TargetError: If the source is neither an RMSGD nor a StableRankLR.
+            TargetError: If the source is neither an RMSGD nor a LayerwiseLR.
         """
         inner = get_source(source)
-        if inner.last_probe is None:
+        if find_update(inner) is None:
             return
         self._probe = inner.last_probe
         earlier = [record for record in self._records if record["epoch"] < epoch]
@@ -215,12 +241,14 @@ def check_images() -> None:
             raise MissingExtraError(package, "report", "Drawing images")
 
 
-def _make_record(source: RateSource, probe: Probe, epoch: int) -> dict[str, Any]:
+def _make_record(source: RateSource, probe: Probe | None, epoch: int) -> dict[str, Any]:
     if isinstance(source, RMSGD):
         groups, options = source.param_groups, source.defaults
         globs = options["include"], options["exclude"]
     else:
         groups, globs = source.optimizer.param_groups, (source.include, source.exclude)
+    if probe is None:
+        return _make_plain_record(groups, globs, epoch)
     left_out = {name for group in groups for name, _ in split_params(group, *globs)[1]}
     layers = [
         layer for layer in probe.layers if layer.status in LISTED and layer.name not in left_out
@@ -234,6 +262,17 @@ def _make_record(source: RateSource, probe: Probe, epoch: int) -> dict[str, Any]
         "rate": [rates.get(layer.group or layer.name) for layer in layers],
         **{metric: [getattr(layer, metric) for layer in layers] for metric in METRICS},
     }
+
+
+def _make_plain_record(groups: Sequence[Group], globs: Any, epoch: int) -> dict[str, Any]:
+    """Return a record of the rates alone: the rule measures no metrics."""
+    rates = {
+        _layer_name(name): get_rate(group)
+        for group in groups
+        for name, _ in split_params(group, *globs)[0]
+    }
+    names, metrics = list(rates), {metric: [None] * len(rates) for metric in METRICS}
+    return {"epoch": int(epoch), "name": names, "rate": list(rates.values()), **metrics}
 
 
 def _layer_name(weight: str) -> str:

@@ -22,19 +22,19 @@ def log_layers(writer: SummaryWriter, source: object, epoch: int, *, prefix: str
 
     Args:
         writer: The writer.
-        source: An RMSGD or a StableRankLR, or a trainer's wrapper of one.
+        source: An RMSGD or a LayerwiseLR, or a trainer's wrapper of one.
         epoch: The position on the horizontal axis; a number of steps does as well.
         prefix: Put before every tag, such as "generator/".
 
     Raises:
-        TargetError: If the source is neither an RMSGD nor a StableRankLR.
+        TargetError: If the source is neither an RMSGD nor a LayerwiseLR.
 
     Example:
         >>> import tempfile, torch, rankwise
         >>> from torch.utils.tensorboard import SummaryWriter
         >>> from rankwise.integrations.tensorboard import log_layers
         >>> net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
-        >>> optimizer = rankwise.RMSGD(net.named_parameters())
+        >>> optimizer = rankwise.RMSGD(net.named_parameters(), epochs=20)
         >>> with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer:
         ...     log_layers(writer, optimizer, epoch=0)
     """
@@ -63,7 +63,7 @@ def log_images(
         >>> from rankwise.integrations.monitoring import LayerHistory
         >>> from rankwise.integrations.tensorboard import log_images
         >>> net = torch.nn.Linear(20, 30)
-        >>> optimizer, history = rankwise.RMSGD(net.named_parameters()), LayerHistory()
+        >>> optimizer, history = rankwise.RMSGD(net.named_parameters(), epochs=20), LayerHistory()
         >>> net(torch.randn(8, 20)).square().mean().backward()
         >>> _ = optimizer.step()
         >>> optimizer.epoch_step()

@@ -1,19 +1,22 @@
-"""Hugging Face's Trainer: RMSGD, a callback that ends its epochs, one that checks all layers."""
+"""Hugging Face's Trainer: RMSGD, any rule for its own optimizers, a callback for their layers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ConstantLR, LinearLR
+from torch.optim.optimizer import Optimizer
 
 from rankwise.checks.monitor import LayerMonitor
 from rankwise.errors import ArgumentError, MissingExtraError
-from rankwise.integrations.monitoring import find_source, layer_scalars
+from rankwise.integrations.monitoring import find_source, find_update, layer_scalars
+from rankwise.optim.layerwise_lr import LayerwiseLR
 from rankwise.optim.param_groups import layer_groups
 from rankwise.optim.rmsgd import RMSGD
-from rankwise.probes.results import Probe
+from rankwise.optim.rules.rule import RateRule
 
 try:
     import accelerate  # noqa: F401 - without it transformers has a Trainer that can't be made
@@ -23,6 +26,7 @@ try:
         TrainerControl,
         TrainerState,
         TrainingArguments,
+        get_scheduler,
     )
     from transformers.trainer_callback import ExportableState
 except ImportError as error:
@@ -30,7 +34,10 @@ except ImportError as error:
         "transformers", "transformers", "Training with Hugging Face's Trainer"
     ) from error
 
-__all__ = ["EpochStep", "LayerCheck", "no_decay", "rmsgd"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["EpochStep", "LayerCheck", "layerwise", "no_decay", "rmsgd"]
 
 
 def rmsgd(
@@ -73,6 +80,60 @@ def rmsgd(
     return optimizer, ConstantLR(optimizer, factor=1.0, total_iters=0)
 
 
+def layerwise(
+    model: nn.Module,
+    args: TrainingArguments,
+    rule: RateRule[Any],
+    *,
+    steps: int,
+    **options: Any,
+) -> tuple[Optimizer, Any]:  # a scheduler, but the Trainer's annotation admits a LambdaLR only
+    """Return the pair for `Trainer(optimizers=…)`: what the arguments ask for, with a rule.
+
+    The optimizer, its options and weight decay, the schedule and the warm-up are those of the
+    `TrainingArguments`; every layer has a parameter group, and its rate is that of the schedule
+    times the rule's multiplier.
+
+    Args:
+        model: The model.
+        args: The arguments of the training.
+        rule: `StableRank`, `TempBalance`, `LLR`, …, as for `LayerwiseLR`.
+        steps: The number of steps of the optimizer in the whole training. With `max_steps` in the
+            arguments that is the number; otherwise, where d examples train for e epochs in batches
+            of b (on all devices, with accumulation), it is e·⌈d/b⌉.
+        options: Other options of `LayerwiseLR`.
+
+    Raises:
+        ArgumentError: If `steps` is below 1, or an option is out of range.
+
+    Example:
+        >>> import tempfile, torch, rankwise
+        >>> from transformers import TrainingArguments
+        >>> from rankwise.integrations.transformers import layerwise
+        >>> args = TrainingArguments(tempfile.mkdtemp(), learning_rate=1e-3, warmup_steps=10)
+        >>> net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
+        >>> optimizer, scheduler = layerwise(net, args, rankwise.LLR(100), steps=100)
+        >>> (type(optimizer).__name__, type(scheduler.schedule).__name__, scheduler.every)
+        ('AdamW', 'LambdaLR', 40)
+    """
+    if steps < 1:
+        raise ArgumentError(f"Expected steps of 1 or more, got {steps!r}.")
+    kind, arguments = Trainer.get_optimizer_cls_and_kwargs(args, cast("PreTrainedModel", model))
+    groups = layer_groups(model, no_decay=no_decay(model), weight_decay=args.weight_decay)
+    optimizer: Optimizer = kind(groups, **arguments)
+    schedule = get_scheduler(
+        args.lr_scheduler_type,
+        optimizer=optimizer,
+        num_warmup_steps=args.get_warmup_steps(steps),
+        num_training_steps=steps,
+        scheduler_specific_kwargs=cast("dict[str, Any] | None", args.lr_scheduler_kwargs),
+    )
+    if options.get("every", rule.every) == "epoch":  # the Trainer steps schedulers after each step
+        per_epoch = max(1, math.ceil(steps / args.num_train_epochs))
+        options.setdefault("steps_per_epoch", per_epoch)
+    return optimizer, LayerwiseLR(optimizer, rule, schedule=schedule, **options)
+
+
 def no_decay(model: nn.Module) -> Callable[[str, Tensor], bool]:
     """Return a test for parameters without weight decay in the Trainer, for `layer_groups`.
 
@@ -95,7 +156,7 @@ class EpochStep(TrainerCallback):
     Args:
         log: Takes "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and
             "stable_rank_by_width", the network's S, after each epoch: the Trainer's `log`, as in
-            `trainer.add_callback(EpochStep(log=trainer.log))`. A StableRankLR is logged too. None
+            `trainer.add_callback(EpochStep(log=trainer.log))`. A LayerwiseLR is logged too. None
             of them is for `metric_for_best_model`: S goes on rising while a network overfits.
 
     Example:
@@ -105,7 +166,7 @@ class EpochStep(TrainerCallback):
 
     def __init__(self, log: Callable[[dict[str, float]], None] | None = None) -> None:
         self._log = log
-        self._logged: Probe | None = None
+        self._logged: object = None
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -130,9 +191,9 @@ class EpochStep(TrainerCallback):
         source = find_source(optimizer) or find_source(lr_scheduler)
         if isinstance(source, RMSGD):
             source.epoch_step()
-        if self._log is None or source is None or source.last_probe is self._logged:
+        if self._log is None or source is None or find_update(source) is self._logged:
             return
-        self._logged = source.last_probe
+        self._logged = find_update(source)
         # Logging resets the flag for the entry that the Trainer itself was about to log.
         should_log = control.should_log
         self._log(layer_scalars(source, ("rate", "stable_rank", "quality")))

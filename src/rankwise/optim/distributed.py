@@ -13,14 +13,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rankwise.errors import DistributedError
-from rankwise.optim.rates import Reading
+from rankwise.optim.readings import NamedTensors, Reading
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, estimate_cost
 from rankwise.weights.module import describe_tensor
 from rankwise.weights.stacks import resolve_tensors
 from rankwise.weights.tensor import Weight
 
-NamedTensors = Sequence[tuple[str, Tensor]]
 Announcements = Sequence[dict[str, Any]]  # by process; what it has of each layer, by name
 
 # Replicas whose weights differ by rounding errors still count as replicas.
@@ -64,8 +63,8 @@ def explain_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:  # the base of all errors of torch.distributed
         raise DistributedError(
-            "The processes could not exchange their layers' stable ranks. Has one of them died, or "
-            f"not called epoch_step()? ({' '.join(str(error).split())})"
+            "The processes could not exchange what they measured. Has one of them died, or not "
+            f"called epoch_step()? ({' '.join(str(error).split())})"
         ) from error
 
 

@@ -1,28 +1,28 @@
-"""The end of an epoch: the parameter groups of an optimizer → a reading of each layer."""
+"""An update of the rates: the parameter groups of an optimizer → a reading of each layer."""
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from rankwise.optim.distributed import (
-    NamedTensors,
     all_gather_json,
     assign_layers,
     explain_errors,
     get_rank,
     get_world_size,
 )
+from rankwise.optim.misuse import warn_caller
 from rankwise.optim.param_groups import Group, is_weight, list_layers, name_params, split_params
-from rankwise.optim.rates import Reading, State
+from rankwise.optim.quantities import Measurement
+from rankwise.optim.readings import NamedTensors, Reading, Tracked, WeightReading
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.measure import can_measure, measure_weight
-from rankwise.probes.parallel import measure_weights
 from rankwise.probes.results import Probe
+from rankwise.weights.kinds import infer_kind
 from rankwise.weights.module import describe_tensor
 from rankwise.weights.stacks import resolve_tensors
 from rankwise.weights.tensor import Status, Weight
@@ -30,67 +30,68 @@ from rankwise.weights.tensor import Status, Weight
 Globs = Sequence[str] | None
 
 
-def measure_layers(
-    groups: Sequence[Group],
-    states: Sequence[State],
-    *,
-    include: Globs,
-    exclude: Globs,
-    p: float,
-    share: bool,
-) -> list[Reading]:
-    """Measure the layers of an optimizer at the end of an epoch; warn of those that fail.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to measure, of which weights, and whether processes divide the work."""
 
-    With `share` all processes must call this: a layer is measured once among those that hold the
-    same weights.
+    measurement: Measurement
+    include: Globs
+    exclude: Globs
+    share: bool
+    only: Collection[str] | None = None  # layers to measure; None for all
+
+
+def measure_layers(
+    groups: Sequence[Group], tracked: Sequence[Tracked], plan: Plan
+) -> list[Reading]:
+    """Measure the layers of an optimizer; warn of those that fail.
+
+    Where processes share, all of them must call this: a layer is measured once among those that
+    hold the same weights.
     """
-    readings, tensors = _list_readings(groups, states, include, exclude)
-    if share and get_world_size() > 1:
-        readings = _measure_shared(readings, tensors, p)
+    readings, tensors = list_readings(groups, tracked, plan)
+    if plan.share and get_world_size() > 1:
+        readings = _measure_shared(readings, tensors, plan.measurement)
     else:
-        readings = _measure_here(readings, tensors, p)
+        readings = _measure_here(readings, tensors, plan.measurement)
     failures = [f"{r.layer} ({r.failure.reason})" for r in readings if r.failure is not None]
     if failures:
-        warnings.warn(
-            f"These layers could not be measured and keep their rates: {', '.join(failures)}.",
-            UserWarning,
-            stacklevel=4,
+        warn_caller(
+            f"These layers could not be measured and keep their rates: {', '.join(failures)}."
         )
     return readings
 
 
 def measure_start(
-    groups: Sequence[Group],
-    states: Sequence[State],
-    starting: Collection[int],
-    *,
-    include: Globs,
-    exclude: Globs,
-    p: float,
-) -> dict[int, State]:
-    """Return new states, by index, with s(0) of the layers that are about to take their first step.
+    groups: Sequence[Group], tracked: Sequence[Tracked], starting: Collection[int], plan: Plan
+) -> dict[int, float | None]:
+    """Return the values, by group, of the layers that are about to take their first step.
 
     Nothing is exchanged: a process may take its first step when others don't.
     """
-    readings, tensors = _list_readings(groups, states, include, exclude)
+    readings, tensors = list_readings(groups, tracked, plan)
     due = [r._replace(stepped=True) for r in readings if not set(r.groups).isdisjoint(starting)]
     return {
-        index: states[index]._replace(stable_rank=reading.stable_rank, started=True)
-        for reading in _measure_here(due, tensors, p)
+        index: reading.value
+        for reading in _measure_here(due, tensors, plan.measurement)
         for index in reading.groups
     }
 
 
 def make_probe(readings: Sequence[Reading], p: float) -> Probe:
     """Return a row for every parameter of all layers as a probe."""
-    rows = (row for reading in readings for row in (*reading.metrics, *reading.others))
+    rows = (
+        row
+        for reading in readings
+        for row in (*(weight.row for weight in reading.weights), *reading.others)
+    )
     return Probe("optimizer", tuple(rows), p)
 
 
-def _list_readings(
-    groups: Sequence[Group], states: Sequence[State], include: Globs, exclude: Globs
+def list_readings(
+    groups: Sequence[Group], tracked: Sequence[Tracked], plan: Plan
 ) -> tuple[list[Reading], dict[str, NamedTensors]]:
-    """Return what is known of each layer before it is measured, and its weights."""
+    """Return what is known of each layer before it is measured, and the weights to measure."""
     # The rows of other parameters cost some microseconds each, and nothing is loaded for them.
     readings: list[Reading] = []
     tensors: dict[str, NamedTensors] = {}
@@ -98,13 +99,28 @@ def _list_readings(
         has_weight = [any(is_weight(*named) for named in name_params(groups[i])) for i in members]
         lead = members[has_weight.index(True)] if any(has_weight) else members[0]
         ordered = (lead, *(i for i in members if i != lead))
-        stepped = any(states[i].stepped for i in members)
-        parts = [split_params(groups[i], include, exclude) for i in members]
-        tensors[layer] = [weight for weights, _ in parts for weight in weights]
-        rows = tuple(_describe_other(*named) for _, others in parts for named in others)
-        reading = Reading(layer, ordered, stepped, states[lead].stable_rank, others=rows)
+        stepped = any(tracked[i].stepped for i in members)
+        parts = [split_params(groups[i], plan.include, plan.exclude) for i in members]
+        weights = [weight for weights, _ in parts for weight in weights]
+        others = [named for _, others in parts for named in others]
+        kind, shape = _describe_first(groups[lead], weights)
+        if plan.only is not None and layer not in plan.only:
+            weights, others = [], [*weights, *others]
+        tensors[layer] = weights
+        rows = tuple(_describe_other(*named) for named in others)
+        value = tracked[lead].value
+        reading = Reading(layer, ordered, stepped, value, others=rows, kind=kind, shape=shape)
         readings.append(reading)
     return readings, tensors
+
+
+def _describe_first(group: Group, weights: NamedTensors) -> tuple[str, tuple[int, ...]]:
+    """Return the kind and shape of a layer's first weight; empty ones if it has none."""
+    if not weights:
+        return "", ()
+    name, param = weights[0]
+    shape = tuple(param.shape)
+    return str(group.get("kind") or infer_kind(name, shape)), shape
 
 
 def _describe_other(name: str, param: Tensor) -> LayerMetrics:
@@ -116,24 +132,27 @@ def _describe_other(name: str, param: Tensor) -> LayerMetrics:
 
 
 def _measure_here(
-    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], p: float
+    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], measurement: Measurement
 ) -> list[Reading]:
-    weights = {r.layer: _describe_weights(tensors[r.layer], r.stepped) for r in readings}
-    metrics = _measure_weights(weights, p, own=weights)
-    return [reading._replace(metrics=tuple(metrics[reading.layer])) for reading in readings]
+    weights = _describe_all(readings, tensors, measurement)
+    found = _measure_weights(weights, measurement, own=weights)
+    return [reading._replace(weights=tuple(found[reading.layer])) for reading in readings]
 
 
 def _measure_shared(
-    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], p: float
+    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], measurement: Measurement
 ) -> list[Reading]:
     """Measure the layers that are this process's share, and get the others' results."""
     assigned = assign_layers(readings, tensors)
-    weights = {r.layer: _describe_weights(tensors[r.layer], r.stepped) for r, _ in assigned}
+    weights = _describe_all([reading for reading, _ in assigned], tensors, measurement)
     own = {reading.layer for reading, owner in assigned if owner == get_rank()}
-    metrics = _measure_weights(weights, p, own)
+    found = _measure_weights(weights, measurement, own)
     others = {reading.layer: reading.others for reading in readings}
     received = all_gather_json(
-        {n: [_encode(rows), _encode(others[n])] for n, rows in metrics.items()}
+        {
+            layer: [[weight.to_dict() for weight in measured], _encode(others[layer])]
+            for layer, measured in found.items()
+        }
     )
     return [
         reading if owner is None else _complete(reading, *received[owner][reading.layer])
@@ -146,13 +165,30 @@ def _encode(rows: Iterable[LayerMetrics]) -> list[dict[str, Any]]:
 
 
 def _complete(
-    reading: Reading, metrics: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]
+    reading: Reading, weights: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]
 ) -> Reading:
-    """Add what the owner of a layer has sent: the rows of its weights, and its other rows."""
-    rows = tuple(map(LayerMetrics.from_dict, metrics))
+    """Add what the owner of a layer has sent: the readings of its weights, and its other rows."""
+    measured = tuple(map(WeightReading.from_dict, weights))
     return reading._replace(
-        metrics=rows, others=(*map(LayerMetrics.from_dict, others), *reading.others)
+        weights=measured, others=(*map(LayerMetrics.from_dict, others), *reading.others)
     )
+
+
+def _describe_all(
+    readings: Sequence[Reading], tensors: Mapping[str, NamedTensors], measurement: Measurement
+) -> dict[str, list[Weight]]:
+    """Describe what is to be measured of every layer."""
+    described: dict[str, list[Weight]] = {}
+    for reading in readings:
+        named, before = tensors[reading.layer], measurement.before.get(reading.layer)
+        weights = _describe_weights(named, reading.stepped)
+        if before is None or len(before) != len(named):
+            described[reading.layer] = measurement.pair(weights, None)
+        else:
+            names = [name for name, _ in named]
+            old = _describe_weights(list(zip(names, before, strict=True)), reading.stepped)
+            described[reading.layer] = measurement.pair(weights, old)
+    return described
 
 
 def _describe_weights(tensors: NamedTensors, stepped: bool) -> list[Weight]:
@@ -164,22 +200,21 @@ def _describe_weights(tensors: NamedTensors, stepped: bool) -> list[Weight]:
 
 
 def _measure_weights(
-    layers: Mapping[str, Sequence[Weight]], p: float, own: Collection[str]
-) -> dict[str, list[LayerMetrics]]:
+    layers: Mapping[str, Sequence[Weight]], measurement: Measurement, own: Collection[str]
+) -> dict[str, list[WeightReading]]:
     """Measure some layers; all processes put sharded weights together, one by one, in one order."""
-    metrics: dict[str, list[LayerMetrics]] = {}
+    found: dict[str, list[WeightReading]] = {}
     for layer, weights in layers.items():
         if not any(weight.collective for weight in weights):
             continue
         for weight in weights:
             if layer in own:
-                row = measure_weight(_unshard(weight), p=p)
-                metrics.setdefault(layer, []).append(row)
+                found.setdefault(layer, []).extend(measurement.measure([_unshard(weight)]))
             else:
                 _unshard(weight)
-    rest = {n: weights for n, weights in layers.items() if n in own and n not in metrics}
-    rows = iter(measure_weights([w for weights in rest.values() for w in weights], p=p))
-    return {**metrics, **{n: [next(rows) for _ in weights] for n, weights in rest.items()}}
+    rest = {n: weights for n, weights in layers.items() if n in own and n not in found}
+    measured = iter(measurement.measure([w for weights in rest.values() for w in weights]))
+    return {**found, **{n: [next(measured) for _ in weights] for n, weights in rest.items()}}
 
 
 def _unshard(weight: Weight) -> Weight:
@@ -188,4 +223,4 @@ def _unshard(weight: Weight) -> Weight:
         return weight
     with explain_errors():
         tensor = weight.load()
-    return dataclasses.replace(weight, load=lambda: tensor)
+    return dataclasses.replace(weight, load=lambda: tensor, collective=False)

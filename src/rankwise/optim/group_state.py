@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rankwise.optim.misuse import is_overwritten, warn_caller
 from rankwise.optim.param_groups import Group
-from rankwise.optim.rates import FLOOR, State
+from rankwise.optim.readings import Tracked
+from rankwise.optim.rules.stable_rank import FLOOR, LayerRate
+
+_OVERWRITTEN = (
+    "All layers have the same rate although epoch_step() gave them different ones: something "
+    "overwrites them. Use a scheduler that multiplies the present rates, such as "
+    "LinearLR, ExponentialLR or MultiplicativeLR, not one that computes them from the "
+    "initial ones; give a ZeroRedundancyOptimizer, which keeps copies of rates, a tensor."
+)
+
+
+class State(NamedTuple):
+    """A parameter group between epochs."""
+
+    initial: float  # η(0)
+    rate: float  # η(t), without what others, such as a warm-up, multiply it by
+    stable_rank: float | None = None  # s(t) of its layer; None until it is measured
+    epoch: int = 0  # t
+    started: bool = False  # whether s(0) was measured, before its first step
+    stepped: bool = False  # since the last epoch ended
+
+    @property
+    def tracked(self) -> Tracked:
+        """What measuring needs to know."""
+        return Tracked(self.stable_rank, self.started, self.stepped)
+
+    @property
+    def layer_rate(self) -> LayerRate:
+        """What the rule needs to know."""
+        return LayerRate(self.initial, self.rate, self.epoch)
 
 
 def add_state(group: Group) -> None:
@@ -91,12 +121,5 @@ def warn_if_overwritten(groups: Sequence[Group]) -> None:
     active = [group for group in groups if group["base_rate"] and group["epoch"] > 0]
     now = [get_rate(group) / group["base_rate"] for group in active]
     own = [float(group["rate"]) / group["base_rate"] for group in active]
-    if own and max(own) > 1.001 * min(own) and max(now) <= (1 + 1e-9) * min(now):
-        warnings.warn(
-            "All layers have the same rate although epoch_step() gave them different ones: "
-            "something overwrites them. Use a scheduler that multiplies the present rates, such as "
-            "LinearLR, ExponentialLR or MultiplicativeLR, not one that computes them from the "
-            "initial ones; give a ZeroRedundancyOptimizer, which keeps copies of rates, a tensor.",
-            UserWarning,
-            stacklevel=4,
-        )
+    if is_overwritten(now, own):
+        warn_caller(_OVERWRITTEN)

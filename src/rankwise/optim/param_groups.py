@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rankwise.errors import ArgumentError
 from rankwise.weights.kinds import infer_kind, is_weight_matrix
+from rankwise.weights.module import find_kinds
 
 # The end of a name that torch.nn.utils.parametrize gives.
 _ORIGINAL = re.compile(r"(^|\.)parametrizations\.\w+\.original\d*$")
@@ -43,8 +44,8 @@ def layer_groups(
         options: Options of the optimizer for every group, such as `weight_decay`.
 
     Returns:
-        Groups for `torch.optim` and the like, with two more entries: "name", unique, and "layer",
-        shared by the groups of a layer.
+        Groups for `torch.optim` and the like, with more entries: "name", unique; "layer", shared
+        by the groups of a layer; and "kind", that of a group's first weight, as its module shows.
 
     Raises:
         ArgumentError: If there are no parameters.
@@ -60,15 +61,25 @@ def layer_groups(
     if not named:
         raise ArgumentError("Expected a module or named parameters, got none.")
     layers = _name_layers(_split_by_order(named)) if by == "order" else _split_by_name(named, by)
+    kinds = find_kinds(source) if isinstance(source, nn.Module) else {}
     groups: list[Group] = []
     for layer, members in layers:
         undecayed = [no_decay is not None and no_decay(name or "", p) for name, p in members]
         for without in (False, True):
             part = [m for m, flag in zip(members, undecayed, strict=True) if flag is without]
             if part:
-                group = {**_make_group(part, layer, _group_names(groups)), **options}
+                entries = {**_find_kind(part, kinds), **options}
+                group = {**_make_group(part, layer, _group_names(groups)), **entries}
                 groups.append({**group, "weight_decay": 0.0} if without else group)
     return groups
+
+
+def _find_kind(members: Sequence[Member], kinds: Mapping[int, str]) -> dict[str, str]:
+    """Return an entry for the kind of the first weight, if there is one."""
+    name, param = next((m for m in members if is_weight(*m)), (None, None))
+    if param is None:
+        return {}
+    return {"kind": kinds.get(id(param)) or infer_kind(name or "", tuple(param.shape))}
 
 
 def split_group(group: Group, others: Sequence[Group]) -> list[Group]:

@@ -14,8 +14,9 @@ from torch.optim.optimizer import Optimizer, _use_grad_for_differentiable
 from rankwise._text import list_globs
 from rankwise.errors import ArgumentError
 from rankwise.optim.distributed import any_process
-from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
+from rankwise.optim.epoch_end import Plan, make_probe, measure_layers, measure_start
 from rankwise.optim.group_state import (
+    State,
     add_state,
     external_factor,
     get_rate,
@@ -26,17 +27,23 @@ from rankwise.optim.group_state import (
     warn_if_overwritten,
     write_state,
 )
+from rankwise.optim.misuse import LONGEST_EPOCH, warn_of_default_beta, warn_of_no_epochs
 from rankwise.optim.param_groups import Group, split_group
-from rankwise.optim.rates import (
+from rankwise.optim.quantities import Measurement
+from rankwise.optim.readings import Reading
+from rankwise.optim.rules.annealed_stable_rank import AnnealedStableRank
+from rankwise.optim.rules.stable_rank import (
     POWER,
     RATE,
     ZETA,
-    Rule,
+    GainRule,
+    StableRank,
     Variant,
-    check_rule,
-    next_states,
+    check_options,
+    next_rates,
     resolve_beta,
 )
+from rankwise.optim.sgd_state import convert_sgd_state
 from rankwise.optim.sgd_step import step_groups
 from rankwise.probes.results import Probe
 
@@ -59,8 +66,9 @@ class RMSGD(Optimizer):
         lr: η(0), the initial rate of every layer.
         momentum: α.
         beta: β, the share of the rate that an epoch without gain leaves. None for
-            `beta_for(epochs)`; without `epochs` the paper's 0.98, which is for about 250 epochs;
-            for "annealed", where it is the share of the gains that an epoch leaves, 0.98.
+            `beta_for(epochs)`; without `epochs` the paper's 0.98, which is for about 250 epochs,
+            with a warning at the first `epoch_step()`; for "annealed", where it is the share of
+            the gains that an epoch leaves, 0.98.
         zeta: ζ, the weight of a gain in stable rank.
         floor: The lowest rate; None for a hundredth of `lr`.
         epochs: The number of epochs to train: sets β, or the length of "annealed".
@@ -88,7 +96,7 @@ class RMSGD(Optimizer):
         >>> import torch, rankwise
         >>> _ = torch.manual_seed(0)
         >>> net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
-        >>> optimizer = rankwise.RMSGD(net.named_parameters(), lr=0.03)
+        >>> optimizer = rankwise.RMSGD(net.named_parameters(), lr=0.03, epochs=250)
         >>> for epoch in range(2):
         ...     for batch in range(3):
         ...         optimizer.zero_grad()
@@ -102,6 +110,8 @@ class RMSGD(Optimizer):
     # On the class: torch.compile loses what is set on an optimizer before Optimizer.__init__.
     _idle: Sequence[Group] = ()  # groups that took no step since the last epoch ended
     _last_probe: Probe | None = None
+    _has_default_beta = False  # neither `beta` nor `epochs` was given
+    _unended_steps = 0  # taken before the first epoch_step()
 
     def __init__(
         self,
@@ -149,6 +159,7 @@ class RMSGD(Optimizer):
         }
         _check(defaults)
         super().__init__(params, defaults)
+        self._has_default_beta = beta is None and epochs is None and variant == "paper"
         if fused and differentiable:
             raise RuntimeError("`fused` does not support `differentiable`")
         if fused and foreach:
@@ -198,6 +209,17 @@ class RMSGD(Optimizer):
         self._idle = [group for group in self.param_groups if not group["stepped"]]
         self._last_probe = None
 
+    @_disable_dynamo
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; of torch.optim.SGD too, if that has the groups of `layer_groups(model)`.
+
+        Momentum continues where it was: SGD's buffers are multiplied by the rates of their groups.
+
+        Raises:
+            ArgumentError: If it is SGD's, with other groups.
+        """
+        super().load_state_dict(convert_sgd_state(state_dict, self.param_groups))
+
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """Whether GradScaler leaves unscaling to `step`; a property, so that pickling keeps it."""
@@ -240,21 +262,24 @@ class RMSGD(Optimizer):
             ArgumentError: If a rate is a tensor that requires a gradient.
             DistributedError: If another process of a distributed run does not answer.
         """
-        groups, options = self.param_groups, self._measuring
+        groups = self.param_groups
         # Of a sharded optimizer, a process may hold only layers that took no step, or none.
-        if not any_process(any(g["stepped"] for g in groups), share=options["share"]):
+        if not any_process(any(g["stepped"] for g in groups), share=groups[0]["share"]):
             return
         if any(isinstance(g["lr"], Tensor) and g["lr"].requires_grad for g in groups):
             raise ArgumentError("Expected rates that epoch_step() may set, got one with gradient.")
+        if self._has_default_beta and self._is_first_epoch:
+            warn_of_default_beta(self.defaults["beta"])
         states = [read_state(group) for group in groups]
-        readings = measure_layers(groups, states, **options)  # s(t), Eq. 2
+        readings = measure_layers(groups, [s.tracked for s in states], self._plan)  # s(t), Eq. 2
         states = next_states(states, readings, [_rule(group) for group in groups])  # η(t), Eq. 4
         warn_if_overwritten(groups)
         for group, state in zip(groups, states, strict=True):
             set_rate(group, state.rate * external_factor(group))
             write_state(group, state)
         self._idle = list(groups)
-        self._last_probe = make_probe(readings, options["p"])
+        self._unended_steps = 0
+        self._last_probe = make_probe(readings, groups[0]["p"])
 
     def __repr__(self) -> str:
         options = ", ".join(f"{k}={v}" for k, v in self.defaults.items() if v is not None)
@@ -262,15 +287,20 @@ class RMSGD(Optimizer):
         return f"{type(self).__name__}({options}) with the rates{rates}"
 
     @property
-    def _measuring(self) -> dict[str, Any]:
-        names = ("include", "exclude", "p", "share")
-        return {name: self.param_groups[0][name] for name in names}
+    def _plan(self) -> Plan:
+        p, include, exclude, share = (
+            self.param_groups[0][name] for name in ("p", "include", "exclude", "share")
+        )
+        return Plan(Measurement("stable_rank", p), include, exclude, share)
 
     def _record_step(self) -> None:
         """Record which groups take a step now, and measure s(0) of those that never did before.
 
         That is later than construction, since weights may be loaded in between.
         """
+        self._unended_steps += 1
+        if self._unended_steps == LONGEST_EPOCH and self._is_first_epoch:
+            warn_of_no_epochs()
         if not self._idle:
             return
         moving = [g for g in self._idle if has_gradient(g) and is_moving(g, read_state(g))]
@@ -281,6 +311,10 @@ class RMSGD(Optimizer):
         if moving:
             self._idle = [group for group in self._idle if not group["stepped"]]
             self._measure_start()
+
+    @property
+    def _is_first_epoch(self) -> bool:
+        return all(group["epoch"] == 0 for group in self.param_groups)
 
     _record_step_untraced = _disable_dynamo(_record_step)
 
@@ -295,14 +329,43 @@ class RMSGD(Optimizer):
             if state.stepped and not state.started and state.stable_rank is None
         ]
         if due:
-            options = {k: v for k, v in self._measuring.items() if k != "share"}
-            for index, state in measure_start(groups, states, due, **options).items():
-                write_state(groups[index], state)
+            tracked = [state.tracked for state in states]
+            for index, value in measure_start(groups, tracked, due, self._plan).items():
+                new = states[index]._replace(stable_rank=value, started=True)
+                write_state(groups[index], new)
 
 
-def _rule(group: Group) -> Rule:
-    names = ("beta", "zeta", "floor", "variant")
-    return Rule(**{name: group[name] for name in names}, epochs=group["epochs"] or 1)
+def next_states(
+    states: Sequence[State], readings: Sequence[Reading], rules: Sequence[GainRule]
+) -> list[State]:
+    """Return the state of every parameter group after an epoch.
+
+    All groups of a layer have its stable rank, and rates in proportion to their first ones.
+    """
+    leads = [reading.groups[0] for reading in readings]
+    rates = next_rates(
+        [states[lead].layer_rate for lead in leads],
+        [reading.to_layer() for reading in readings],
+        [rules[lead] for lead in leads],
+    )
+    new = list(states)
+    for rate, reading in zip(rates, readings, strict=True):
+        stable_rank = reading.previous if reading.value is None else reading.value
+        for index in reading.groups:
+            own = states[index]
+            share = own.initial / rate.initial if rate.initial else 0.0
+            new[index] = own._replace(
+                rate=rate.rate * share, stable_rank=stable_rank, epoch=rate.epoch, stepped=False
+            )
+    return new
+
+
+def _rule(group: Group) -> GainRule:
+    """Return the rule of a group, for rates instead of multipliers: hence a reference of 1."""
+    options = {name: group[name] for name in ("beta", "zeta", "floor")}
+    if group["variant"] == "annealed":
+        return AnnealedStableRank(group["epochs"] or 1, **options, reference=1.0)
+    return StableRank(**options, reference=1.0)
 
 
 def _check(options: Group) -> None:
@@ -317,4 +380,4 @@ def _check(options: Group) -> None:
             raise ValueError(f"Invalid {name} value: {options[name]}")
     if options["nesterov"] and (options["momentum"] <= 0 or options["dampening"] != 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-    check_rule(options)
+    check_options(options)

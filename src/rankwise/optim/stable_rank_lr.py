@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-from weakref import WeakMethod
 
-import torch
-from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
-from rankwise._text import list_globs
-from rankwise.errors import ArgumentError
-from rankwise.optim.epoch_end import make_probe, measure_layers, measure_start
-from rankwise.optim.group_state import get_rate, is_moving
-from rankwise.optim.rates import (
+from rankwise.optim.controls import Control, ControlState
+from rankwise.optim.layerwise_lr import LayerwiseLR
+from rankwise.optim.multipliers import GroupState
+from rankwise.optim.param_groups import list_layers
+from rankwise.optim.rules.annealed_stable_rank import AnnealedStableRank
+from rankwise.optim.rules.stable_rank import (
     FLOOR,
     POWER,
     RATE,
     ZETA,
-    Rule,
-    State,
+    StableRank,
     Variant,
-    check_rule,
-    next_states,
+    check_options,
     resolve_beta,
 )
-from rankwise.probes.results import Probe
+
+_RULE_OPTIONS = ("beta", "zeta", "floor", "reference", "epochs", "p")
 
 
-class StableRankLR(LRScheduler):
+class StableRankLR(LayerwiseLR):
     """Gives every parameter group the rate at which its layer is learning.
 
     For a layer whose stable rank grew by Δs in an epoch: m ← max(βm + (ζ/η_ref)·Δs, floor), and
@@ -40,10 +36,11 @@ class StableRankLR(LRScheduler):
     layer has a group; a group with several weights follows their mean stable rank, and one
     without any the mean of the others.
 
-    Call `step()` at the end of each epoch; or after each step of the optimizer, with
-    `steps_per_epoch`. A call without a step of the optimizer since the last update changes
-    nothing, so trainers may call it too often. The first rates are the optimizer's own, and
-    other schedulers that multiply rates compose with this one.
+    This is `LayerwiseLR` with the rule `StableRank`, or `AnnealedStableRank`. Call `step()` at the
+    end of each epoch; or after each step of the optimizer, with `steps_per_epoch`. A call without
+    a step of the optimizer since the last update changes nothing, so trainers may call it too
+    often. The first rates are the optimizer's own, and other schedulers that multiply rates
+    compose with this one.
 
     Args:
         optimizer: Any optimizer of torch's kind.
@@ -54,11 +51,13 @@ class StableRankLR(LRScheduler):
         epochs: As in `RMSGD`.
         variant: As in `RMSGD`.
         p: As in `RMSGD`.
-        steps_per_epoch: The number of steps of the optimizer in an epoch, where `step()` is called
-            after each of them; None where it is called once per epoch.
-        include: As in `RMSGD`. Weights in groups without names have their layer's name.
-        exclude: As in `RMSGD`.
-        share: As in `RMSGD`.
+        steps_per_epoch: As in `LayerwiseLR`.
+        control: As in `LayerwiseLR`.
+        seed: As in `LayerwiseLR`.
+        schedule: As in `LayerwiseLR`.
+        include: As in `LayerwiseLR`.
+        exclude: As in `LayerwiseLR`.
+        share: As in `LayerwiseLR`.
         last_epoch: As in torch's schedulers.
 
     Raises:
@@ -76,6 +75,8 @@ class StableRankLR(LRScheduler):
         {'0': 0.0009, '1': 0.0009}
     """
 
+    rule: StableRank | AnnealedStableRank
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -88,145 +89,67 @@ class StableRankLR(LRScheduler):
         variant: Variant = "paper",
         p: float = POWER,
         steps_per_epoch: int | None = None,
+        control: Control | None = None,
+        seed: int = 0,
+        schedule: LRScheduler | None = None,
         include: str | Sequence[str] | None = None,
         exclude: str | Sequence[str] | None = None,
         share: bool = True,
         last_epoch: int = -1,
     ) -> None:
-        self.beta = resolve_beta(beta, epochs, variant)
-        self.zeta, self.floor, self.reference = zeta, floor, reference
-        self.epochs, self.variant, self.p = epochs, variant, p
-        self.steps_per_epoch = steps_per_epoch
-        self.include, self.exclude, self.share = list_globs(include), list_globs(exclude), share
-        check_rule(vars(self))
-        if not 0.0 < reference < math.inf:
-            raise ArgumentError(f"Expected reference > 0, got {reference!r}.")
-        steps = steps_per_epoch
-        if steps is not None and (not isinstance(steps, int) or steps < 1):
-            raise ArgumentError(f"Expected steps_per_epoch of 1 or more, or None, got {steps!r}.")
-        self._states: list[State] = []
-        self._steps = 0
-        self._last_probe: Probe | None = None
-        super().__init__(optimizer, last_epoch)
-        self._register_hooks()
+        beta = resolve_beta(beta, epochs, variant)
+        options = (beta, zeta, floor, reference, epochs, p)
+        super().__init__(
+            optimizer,
+            _make_rule(variant, dict(zip(_RULE_OPTIONS, options, strict=True))),
+            steps_per_epoch=steps_per_epoch,
+            control=control,
+            seed=seed,
+            schedule=schedule,
+            include=include,
+            exclude=exclude,
+            share=share,
+            last_epoch=last_epoch,
+        )
 
     @property
-    def last_probe(self) -> Probe | None:
-        """The metrics of the last update; None before the first, or after loading."""
-        return self._last_probe
-
-    def rates(self) -> dict[str, float]:
-        """Return the present rate of each group, by its name."""
-        groups = self.optimizer.param_groups
-        return {g.get("name", f"group{i}"): get_rate(g) for i, g in enumerate(groups)}
-
-    def get_lr(self) -> list[float | Tensor]:
-        """Return the next rates of the groups: new ones after an epoch, else the present ones."""
-        self._add_new_groups()
-        groups, before = self.optimizer.param_groups, self._states
-        if self._steps >= (self.steps_per_epoch or 1) and not self._is_initial:
-            self._end_epoch()
-        changes = [
-            new.rate / old.rate if old.rate else 1.0
-            for new, old in zip(self._states, before, strict=True)
-        ]
-        return [get_rate(group) * change for group, change in zip(groups, changes, strict=True)]
-
-    def _get_closed_form_lr(self) -> list[float | Tensor]:
-        """Return the first rates: SequentialLR asks for them where this scheduler's turn begins."""
-        self._states, self._steps = [], 0
-        self._add_new_groups()
-        return list(self.base_lrs)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all there is to know for resuming, as plain numbers, texts and lists."""
-        left_out = ("optimizer", "_last_probe", "_states")
-        state = {name: value for name, value in self.__dict__.items() if name not in left_out}
-        return copy.deepcopy({**state, "_layers": [s._asdict() for s in self._states]})
+    def beta(self) -> float | None:
+        """β, as given or chosen by the number of epochs."""
+        return self.rule.beta
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from what `state_dict()` returned, of an optimizer with the same groups."""
-        state = copy.deepcopy(state_dict)
-        layers, groups = state.pop("_layers"), self.optimizer.param_groups
-        if len(layers) > len(groups):
-            raise ArgumentError(
-                f"Expected a state for {len(groups)} parameter groups, got one for {len(layers)}. "
-                "Was the optimizer built on the same layer_groups()?"
-            )
-        super().load_state_dict(state)
-        self._states = [State(**layer) for layer in layers]
-        self._last_probe = None
+        if "rule" in state_dict:
+            super().load_state_dict(state_dict)
+        else:
+            self._load_first_format(copy.deepcopy(state_dict))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._register_hooks()  # a copy has an optimizer of its own
-
-    def _register_hooks(self) -> None:
-        """Follow the optimizer's steps, without its keeping this scheduler alive."""
-        before, after = WeakMethod(self._before_step), WeakMethod(self._after_step)
-
-        def call(method: WeakMethod[Any]) -> Callable[[Optimizer, Any, Any], None]:
-            def hook(_: Optimizer, __: object, ___: object) -> None:
-                if (alive := method()) is not None:
-                    alive()
-
-            return hook
-
-        self.optimizer.register_step_pre_hook(call(before))
-        self.optimizer.register_step_post_hook(call(after))
-
-    @torch.no_grad()
-    def _before_step(self) -> None:
-        """Measure s(0) of layers that are about to take their first step.
-
-        A rate of 0 is how a distributed checkpoint asks for empty buffers; that is no step.
-        """
-        self._add_new_groups()
-        groups = self.optimizer.param_groups
-        due = [
-            index
-            for index, (state, group) in enumerate(zip(self._states, groups, strict=True))
-            if not state.started
-            and any(param.requires_grad for param in group["params"])
-            and group["lr"] != 0
+    def _load_first_format(self, state: dict[str, Any]) -> None:
+        """Load a state from before there were other rules: rates instead of multipliers."""
+        options = {name: state.pop(name) for name in _RULE_OPTIONS}
+        self.rule = _make_rule(state.pop("variant"), options)
+        saved = state.pop("_layers")
+        self._check_state(len(saved), type(self.rule).__name__)
+        multipliers = [s["rate"] / s["initial"] if s["initial"] else 1.0 for s in saved]
+        layers = {
+            layer: members[0]
+            for layer, members in list_layers(self.optimizer.param_groups).items()
+            if members[0] < len(saved)
+        }
+        self._rule_state = type(self._rule_state)(
+            {layer: multipliers[i] for layer, i in layers.items()},
+            {layer: saved[i]["epoch"] for layer, i in layers.items()},
+        )
+        self._control_state = ControlState({n: multipliers[i] for n, i in layers.items()}, {})
+        self._groups = [
+            GroupState(m, m, m, s["stable_rank"], s["started"], s["stepped"])
+            for m, s in zip(multipliers, saved, strict=True)
         ]
-        if due:
-            options = {"include": self.include, "exclude": self.exclude}
-            measured = measure_start(groups, self._states, due, p=self.p, **options)
-            self._states = [measured.get(i, state) for i, state in enumerate(self._states)]
+        self._watch.has_seen_steps |= any(s["started"] for s in saved)
+        self.__dict__.update(state)
+        self._probe, self._readings = None, ()
 
-    def _after_step(self) -> None:
-        moved = False
-        pairs = zip(self._states, self.optimizer.param_groups, strict=True)
-        for index, (state, group) in enumerate(pairs):
-            if is_moving(group, state):
-                moved = True
-                self._states[index] = state._replace(stepped=True)
-        self._steps += moved
 
-    @torch.no_grad()
-    def _end_epoch(self) -> None:
-        rules = []
-        for state in self._states:  # gains count relative to the first rate
-            zeta, floor = self.zeta * (state.initial / self.reference), self.floor * state.initial
-            rules.append(Rule(self.beta, zeta, floor, self.variant, self.epochs or 1))
-        readings = measure_layers(
-            self.optimizer.param_groups,
-            self._states,
-            include=self.include,
-            exclude=self.exclude,
-            p=self.p,
-            share=self.share,
-        )  # s(t), Eq. 2
-        self._states = next_states(self._states, readings, rules)  # η(t), Eq. 4
-        self._steps = 0
-        self._last_probe = make_probe(readings, self.p)
-
-    def _add_new_groups(self) -> None:
-        """Add states for groups that the optimizer got since."""
-        for index, group in enumerate(self.optimizer.param_groups):
-            if index >= len(self.base_lrs):
-                self.base_lrs.append(group.setdefault("initial_lr", get_rate(group)))
-            if index >= len(self._states):
-                initial = float(self.base_lrs[index])
-                self._states.append(State(initial, initial))
+def _make_rule(variant: Variant, options: dict[str, Any]) -> StableRank | AnnealedStableRank:
+    check_options({**options, "variant": variant})
+    return AnnealedStableRank(**options) if variant == "annealed" else StableRank(**options)

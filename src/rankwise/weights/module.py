@@ -118,6 +118,23 @@ def _find_kind(part: nn.Module, name: str) -> str | None:
     return None
 
 
+def find_kinds(module: nn.Module) -> dict[int, str]:
+    """Return the kinds that modules show and names may not, by the id of their weight.
+
+    Example:
+        >>> layer = nn.Embedding(10, 4)
+        >>> find_kinds(layer)[id(layer.weight)]
+        'embedding'
+    """
+    kinds: dict[int, str] = {}
+    for part in module.modules():
+        weight = getattr(part, "weight", None)
+        kind = _find_kind(part, "weight")
+        if kind is not None and isinstance(weight, Tensor):
+            kinds.setdefault(id(weight), kind)  # a tied weight is what its first module is
+    return kinds
+
+
 def _find_row_scale(part: nn.Module, tensor: Tensor) -> object:
     """Return the scale of int8 codes that bitsandbytes moves from the tensor to its module."""
     return (

@@ -7,7 +7,7 @@ from torch import nn
 
 from rankwise.optim import distributed
 from rankwise.optim.distributed import _announce, _form_teams
-from rankwise.optim.rates import Reading
+from rankwise.optim.readings import Reading
 
 
 def announce(*tensors, stepped=True, layer="layer"):

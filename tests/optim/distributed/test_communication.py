@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 import rankwise
-from rankwise.optim import distributed, epoch_end
+from rankwise.optim import distributed, epoch_end, quantities
 from rankwise.optim.distributed import all_gather_json, any_process, get_rank, get_world_size
 from tests.optim.distributed.launch import launch
 from tests.optim.distributed.training import network, train_epoch
@@ -45,7 +45,7 @@ def test_torch_may_come_without_distributed(monkeypatch):
 
 def one_process():
     ddp = DistributedDataParallel(network())
-    optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03)
+    optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03, beta=0.98)
     train_epoch(ddp, optimizer, 0)
     epoch_end.all_gather_json = distributed.all_gather_json = None  # nothing is exchanged
     optimizer.epoch_step()
@@ -90,12 +90,12 @@ def error_of(action, *arguments):
 def dies(before):
     """The last process dies before the exchange, or between its two halves."""
     ddp = DistributedDataParallel(network())
-    optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03)
+    optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03, beta=0.98)
     train_epoch(ddp, optimizer, 0)
     if dist.get_rank() == dist.get_world_size() - 1:
         if before:
             os._exit(7)
-        epoch_end.measure_weights = lambda *_, **__: os._exit(7)
+        quantities.measure_weights = lambda *_, **__: os._exit(7)
     return error_of(optimizer.epoch_step)
 
 
@@ -108,7 +108,7 @@ def test_a_process_that_dies_does_not_hang_the_others(tmp_path, processes, befor
 def dies_with_a_piece(first):
     """The last process dies when it is to give its piece of a weight."""
     model = fully_shard(network(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    optimizer = rankwise.RMSGD(model.named_parameters(), lr=0.03)
+    optimizer = rankwise.RMSGD(model.named_parameters(), lr=0.03, beta=0.98)
     die = dist.get_rank() == dist.get_world_size() - 1
 
     def last():

@@ -160,7 +160,7 @@ def test_processes_with_different_thread_counts_get_the_same_rates(tmp_path):
 
 def too_often():
     ddp = DistributedDataParallel(network())
-    optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03)
+    optimizer = rankwise.RMSGD(ddp.named_parameters(), lr=0.03, beta=0.98)
     optimizer.epoch_step()
     before = optimizer.rates()
     train_epoch(ddp, optimizer, 0)

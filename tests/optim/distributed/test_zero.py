@@ -65,7 +65,7 @@ def crowded():
     """More processes than parameters: the last has nothing to do."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10, dtype=torch.float64))
-    zero = zero_of(model)
+    zero = zero_of(model, beta=0.98)
     rates = train(DistributedDataParallel(model), zero, zero.optim.epoch_step, epochs=2)
     return rates, sum(len(group["params"]) for group in zero.optim.param_groups)
 
@@ -124,7 +124,7 @@ def test_a_layer_that_takes_no_part_any_more_keeps_its_rate(tmp_path):
 def names_of(exclude):
     model, ddp = replica()
     zero = ZeroRedundancyOptimizer(
-        rankwise.layer_groups(model), rankwise.RMSGD, lr=0.03, exclude=exclude
+        rankwise.layer_groups(model), rankwise.RMSGD, lr=0.03, beta=0.98, exclude=exclude
     )
     train(ddp, zero, zero.optim.epoch_step, epochs=1)
     pieces = [len(g["params"]) != len(g["param_names"]) for g in zero.optim.param_groups]

@@ -1,0 +1,1 @@
+"""Rules that set layers' rates from what is measured of their weights, one per file."""
