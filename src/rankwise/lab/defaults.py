@@ -19,6 +19,7 @@ from rankwise.lab.callbacks import LOGGERS
 from rankwise.lab.config import Config
 from rankwise.lab.devices import PRECISIONS
 from rankwise.lab.schedules import SCHEDULES, parse_budget
+from rankwise.lab.size_space import is_in_size_space, parse_channels
 
 Kind = Literal["image", "language", "gpt", "gan"]
 
@@ -233,6 +234,9 @@ def kind_of(network: str) -> Kind:
 
 def check_network(network: str) -> None:
     """Check that there is such a network, without importing it."""
+    if is_in_size_space(network):
+        parse_channels(network)
+        return
     known = [name for names in NETWORKS.values() for name in names]
     package, colon, _ = network.partition(":")
     if network not in known and not (colon and package in EXTERNAL_NETWORKS):
