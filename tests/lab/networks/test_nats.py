@@ -99,5 +99,5 @@ def test_other_names_are_refused_in_a_sentence(name):
 
 
 def test_a_width_beside_the_channels_is_refused():
-    with pytest.raises(ConfigError, match="names its channels, got a width of 0.5"):
+    with pytest.raises(ConfigError, match=r"names its channels, got a width of 0\.5"):
         built("8:8:8:8:8", width=0.5)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rankwise._text import quote, sanitize
 from rankwise.checkpoints.pytorch.limits import check_program
+from rankwise.checkpoints.pytorch.numpy_numbers import allow_numbers
 from rankwise.checkpoints.pytorch.stand_ins import replace_globals, stand_ins
 from rankwise.checkpoints.records import Record, read_record, read_records
 from rankwise.checkpoints.safety import convert_errors, format_path
@@ -115,7 +116,7 @@ def _check_torch() -> None:
 
 def _load(archive: IO[bytes], encoding: str) -> object:
     archive.seek(0)
-    with stand_ins():
+    with stand_ins(), allow_numbers():
         return torch.load(
             archive, map_location="meta", weights_only=True, mmap=False, encoding=encoding
         )
