@@ -9,11 +9,14 @@ import zipfile
 from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from rankwise.checkpoints import open_weights
 from rankwise.checkpoints.pytorch.archive import _check_torch
+from rankwise.checkpoints.pytorch.numpy_numbers import NumberType, read_number
+from rankwise.checkpoints.pytorch.reader import read_torch_tree
 from rankwise.errors import CheckpointError, UnsafeFileError
 
 
@@ -499,3 +502,55 @@ def test_a_record_that_is_not_where_the_directory_says_is_refused(tmp_path: Path
     _patch_directory(tmp_path / "w.pt", 42, (5).to_bytes(4, "little"))
     with pytest.raises(CheckpointError, match=r"not where the directory says|overlap"):
         open_weights(tmp_path / "w.pt")
+
+
+NUMBERS = {
+    "best": np.float64(0.75),
+    "half": np.float16(0.5),
+    "step": np.int64(-3),
+    "byte": np.uint8(200),
+    "done": np.bool_(True),
+    "swapped": np.dtype(">i4").type(7),
+}
+
+
+def test_numbers_of_numpys_are_plain_numbers(save) -> None:
+    path = save({**NUMBERS, "name": np.str_("x"), "model": {"fc.weight": torch.ones(2, 3)}})
+    assert [weight.name for weight in open_weights(path).tensors] == ["fc.weight"]
+    tree = read_torch_tree(path)
+    expected = {name: value.item() for name, value in NUMBERS.items()}
+    assert {name: tree[name] for name in NUMBERS} == expected
+    assert {type(tree[name]) for name in NUMBERS} == {float, int, bool}
+    assert tree["name"] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        (NumberType("f8", False, True), b"\0" * 6 + b"\xf8\x3f", 1.5),
+        (NumberType("O8"), b"", None),
+        (NumberType(["f8"]), b"\0" * 8, None),
+        (NumberType("f8"), "text", None),
+        (NumberType("f8"), b"abc", None),
+        ("f8", b"\0" * 8, None),
+        (None, None, None),
+    ],
+    ids=["float", "object", "list", "text", "too short", "name", "nothing"],
+)
+def test_only_a_plain_type_and_its_bytes_make_a_number(kind, data, expected) -> None:
+    assert read_number(kind, data) == expected
+
+
+def test_the_order_of_bytes_is_the_types() -> None:
+    kind = NumberType("i2")
+    kind.__setstate__((3, ">", None))
+    assert read_number(kind, b"\x01\x00") == 256
+    for state in (None, (), (3, "|"), (3, b">")):
+        kind.__setstate__(state)
+    assert kind.order == ">"
+
+
+def test_only_files_of_torch_have_a_tree(tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.ones(3))
+    with pytest.raises(CheckpointError, match=r"not a file of torch\.save"):
+        read_torch_tree(tmp_path / "w.npy")

@@ -109,6 +109,10 @@ _STRAINS: tuple[tuple[Global, tuple[object, ...]], ...] = (
     (Global("builtins", "complex"), ("1+j",)),
     (Global("torch._utils", "_rebuild_meta_tensor_no_storage"), ((), (2**40,), (1,), False)),
     (Global("torch.serialization", "_get_layout"), ("torch.strided",)),
+    (Global("numpy", "dtype"), ("V1099511627776", False, True)),
+    (Global("numpy", "dtype"), (2**40,)),
+    (Global("numpy.core.multiarray", "scalar"), ("O8", b"\x80\x02N.")),
+    (Global("numpy._core.multiarray", "scalar"), ()),
 )
 _INERT = tuple(sorted(INERT_CLASSES))
 _ATTRIBUTES = (

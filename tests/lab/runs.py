@@ -39,7 +39,7 @@ def epoch(number, *, score="accuracy", value=0.5, loss=1.0, quality=0.4, trained
     )
 
 
-def written(out, epochs, *, status="finished", layers=LAYERS, **options):
+def written(out, epochs, /, *, status="finished", layers=LAYERS, **options):
     """A run's folder with these epochs in it."""
     folder = RunFolder(resolve(Config(out=str(out), **options)))
     folder.path.mkdir(parents=True)

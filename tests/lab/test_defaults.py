@@ -80,6 +80,17 @@ def test_every_optimizer_has_settings_that_it_accepts(kind):
         assert found.schedule in SCHEDULES
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_published_rates_and_schedules_belong_to_the_method(kind):
+    prodigy = get_defaults("prodigy", kind)
+    assert (prodigy.lr, prodigy.schedule) == (1.0, "cosine")
+    for name in ("schedulefree-sgd", "schedulefree-adamw"):
+        found = get_defaults(name, kind)
+        assert (found.schedule, found.momentum) == ("none", 0.9)
+    assert get_defaults("schedulefree-adamw", kind).lr == 0.0025
+    assert get_defaults("lamb", kind).lr == 0.001
+
+
 def test_an_unknown_optimizer_or_kind_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match=r"Unknown optimizer 'adaam'.*adam"):
         get_defaults("adaam", "image")

@@ -9,15 +9,34 @@ from torch import nn
 
 import rankwise
 from rankwise.errors import ConfigError
+from rankwise.lab.networks.transformer import GPT, TransformerBlock
 from rankwise.lab.optimizers import OPTIMIZERS, build_optimizer
 
 LR, DECAY, MOMENTUM, BETA2 = 0.01, 0.05, 0.8, 0.999
 RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
+BATCHES = 4  # an epoch
+SCHEDULE_FREE = ("schedulefree-sgd", "schedulefree-adamw")
 
 
-def network(dtype=torch.float64):
+class Transformer(nn.Module):
+    """Pixels are tokens; one parameter of each kind before and after two blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Linear(2, 8)
+        self.blocks = nn.Sequential(*(TransformerBlock(8, heads=2, causal=False) for _ in "12"))
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, images):
+        tokens = self.embedding(images.flatten(2).transpose(1, 2))
+        return self.head(self.norm(self.blocks(tokens)).mean(1))
+
+
+def network(dtype=torch.float64, name="sgd"):
     """The convolution's scale does not matter to the loss; the last layer's does."""
     torch.manual_seed(3)
+    if name == "adamw-layer-decay":
+        return Transformer().to(dtype)
     return nn.Sequential(
         nn.Conv2d(2, 3, 3, padding=1, bias=False),
         nn.BatchNorm2d(3),
@@ -55,7 +74,7 @@ class Closure:
 
 
 def made(name, net, **options):
-    given = {"lr": LR, "weight_decay": DECAY, "momentum": MOMENTUM, "batches_per_epoch": 4}
+    given = {"lr": LR, "weight_decay": DECAY, "momentum": MOMENTUM, "batches_per_epoch": BATCHES}
     return build_optimizer(name, net, **{**given, **options})
 
 
@@ -177,6 +196,50 @@ def nadam(t, w, g, state):
     return w - LR * m / (v.sqrt() + 1e-8)
 
 
+def warm(t):
+    """An epoch of warm-up, where the number of epochs is not known."""
+    return LR * min(1.0, t / BATCHES)
+
+
+def schedule_free(t, w, step, state):
+    """Defazio et al., 2024: y between the newest weights z and their mean x, weighted by rate²."""
+    z, x = state.get("z", w), state.get("x", w)
+    z = z - step
+    share = warm(t) ** 2 / sum(warm(i) ** 2 for i in range(1, t + 1))
+    x = (1 - share) * x + share * z
+    state.update(z=z, x=x)
+    return (1 - MOMENTUM) * z + MOMENTUM * x
+
+
+def schedulefree_sgd(t, w, g, state):
+    return schedule_free(t, w, warm(t) * (g + DECAY * w), state)
+
+
+def schedulefree_adamw(t, w, g, state):
+    v = BETA2 * state.get("v", 0) + (1 - BETA2) * g**2
+    state["v"] = v
+    r = g / ((v / (1 - BETA2**t)).sqrt() + 1e-8)
+    return schedule_free(t, w, warm(t) * (r + DECAY * w), state)
+
+
+def lars(t, w, g, state):
+    """You et al., 2017, Algorithm 1, at a constant rate; vectors as with SGD, without decay."""
+    if w.ndim > 1:
+        g = 0.001 * w.norm() / (g.norm() + DECAY * w.norm()) * (g + DECAY * w)
+    v = MOMENTUM * state.get("v", 0) + g
+    state["v"] = v
+    return w - LR * v
+
+
+def lamb(t, w, g, state):
+    m, v = moments(t, g, state)
+    r = m / (v.sqrt() + 1e-6)
+    if w.ndim < 2:
+        return w - LR * r
+    u = r + DECAY * w
+    return w - LR * w.norm() / u.norm() * u
+
+
 TEXTBOOK = {
     "rmsgd": rmsgd,
     "sgd": sgd,
@@ -191,6 +254,10 @@ TEXTBOOK = {
     "rmsprop": rmsprop,
     "radam": radam,
     "nadam": nadam,
+    "schedulefree-sgd": schedulefree_sgd,
+    "schedulefree-adamw": schedulefree_adamw,
+    "lars": lars,
+    "lamb": lamb,
     "stable-rank-sgd": sgd,
     "stable-rank-adamw": adamw,
 }
@@ -225,7 +292,7 @@ def test_first_steps_are_the_formulas(name):
     before = weights_of(net)
     method, closure = made(name, net), Closure(net)
     expected, states = weights_of(net), {key: {} for key in before}
-    for t in range(1, 9 if name == "radam" else 4):
+    for t in range(1, 9 if name in ("radam", *SCHEDULE_FREE) else 4):
         found = gradients(net, expected)
         expected = {
             key: TEXTBOOK[name](t, weight, found[key], states[key])
@@ -238,6 +305,118 @@ def test_first_steps_are_the_formulas(name):
         assert often["0.weight"] == 3
         assert min(often[key] for key, weight in before.items() if weight.ndim > 1) < 3
     assert name != "radam" or "rectified" in states["0.weight"]
+
+
+@pytest.mark.parametrize("name", SCHEDULE_FREE)
+def test_schedule_free_weights_are_tested_at_their_mean_and_trained_beside_it(name):
+    net = network()
+    method, closure = made(name, net), Closure(net)
+    assert method.averages
+    expected, states = weights_of(net), {key: {} for key in weights_of(net)}
+    for t in range(1, 7):
+        found = gradients(net, expected)
+        expected = {
+            key: TEXTBOOK[name](t, w, found[key], states[key]) for key, w in expected.items()
+        }
+        method.optimizer.step(closure)
+    trained = weights_of(net)
+    method.eval()
+    method.eval()  # said twice it changes nothing more
+    for key, weight in weights_of(net).items():
+        torch.testing.assert_close(weight, states[key]["x"], rtol=1e-10, atol=1e-12)
+        assert not torch.equal(weight, trained[key])
+    method.train()
+    for key, weight in weights_of(net).items():
+        torch.testing.assert_close(weight, trained[key], rtol=1e-10, atol=1e-12)
+
+
+def test_schedule_free_rates_rise_in_the_first_twentieth_of_all_steps():
+    (group,) = made("schedulefree-sgd", network(), epochs=100).optimizer.param_groups
+    assert group["warmup_steps"] == 20
+    (group,) = made("schedulefree-sgd", network(), epochs=None).optimizer.param_groups
+    assert group["warmup_steps"] == BATCHES
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in SCHEDULE_FREE])
+def test_all_others_are_tested_where_they_are_trained(name):
+    net = network(name=name)
+    method = made(name, net)
+    assert not method.averages
+    method.optimizer.step(Closure(net))
+    before = weights_of(net)
+    method.eval()
+    method.train()
+    assert_equal(weights_of(net), before)
+
+
+def test_prodigy_finds_its_step_as_the_paper_says(capsys):
+    """Mishchenko and Defazio, 2024, Algorithm 4, with Adam's moments scaled by d, wd decoupled."""
+    net = network()
+    method, closure = made("prodigy", net, lr=1.0), Closure(net)
+    assert capsys.readouterr().out == ""
+    before = weights = weights_of(net)
+    d, r = 1e-6, 0.0
+    m, v, s = ({key: torch.zeros_like(w) for key, w in weights.items()} for _ in "mvs")
+    for _ in range(12):
+        g = gradients(net, weights)
+        root = math.sqrt(BETA2)
+        inner = sum((g[key] * (before[key] - w)).sum() for key, w in weights.items())
+        r = root * r + (1 / 1e-6) * d**2 * inner
+        for key in weights:
+            m[key] = MOMENTUM * m[key] + (1 - MOMENTUM) * d * g[key]
+            v[key] = BETA2 * v[key] + (1 - BETA2) * d**2 * g[key] ** 2
+            s[key] = root * s[key] + (1 / 1e-6) * d**2 * g[key]
+        step = d
+        d = max(d, float(r / sum(one.abs().sum() for one in s.values())))
+        weights = {
+            key: w - step * DECAY * w - step * m[key] / (v[key].sqrt() + d * 1e-8)
+            for key, w in weights.items()
+        }
+        method.optimizer.step(closure)
+    assert d > 1e-5
+    assert method.optimizer.param_groups[0]["d"] == pytest.approx(d, rel=1e-6)
+    assert_same_path(before, weights_of(net), weights)
+
+
+def test_rates_fall_from_block_to_block_towards_the_input():
+    net = network(name="adamw-layer-decay")
+    groups = made("adamw-layer-decay", net).optimizer.param_groups
+    rates = {name: group["lr"] for group in groups for name in group["param_names"]}
+    for start, power in (("embedding", 3), ("blocks.0", 2), ("blocks.1", 1), ("norm", 0)):
+        (found,) = {rate for name, rate in rates.items() if name.startswith(start)}
+        assert found == pytest.approx(LR * 0.75**power, rel=1e-12)
+    assert rates["head.weight"] == LR
+    assert len(groups) == 4
+
+
+def test_with_layer_decay_a_step_is_adamws_at_the_blocks_rate():
+    net = network(name="adamw-layer-decay")
+    before, closure = weights_of(net), Closure(net)
+    method = made("adamw-layer-decay", net)
+    twin = network(name="adamw-layer-decay")
+    made("adamw", twin).optimizer.step(Closure(twin))
+    method.optimizer.step(closure)
+    after, full = weights_of(net), weights_of(twin)
+    for name, start in before.items():
+        power = {"embedding": 3, "blocks": 2 - int("blocks.1" in name)}.get(name.split(".")[0], 0)
+        expected = start + 0.75**power * (full[name] - start)
+        torch.testing.assert_close(after[name], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_words_tied_to_the_output_have_an_embeddings_rate():
+    groups = made("adamw-layer-decay", GPT(50, layers=2, width=16)).optimizer.param_groups
+    rates = {name: group["lr"] for group in groups for name in group["param_names"]}
+    assert rates["embedding.weight"] == rates["positions.weight"] == LR * 0.75**3
+
+
+@pytest.mark.parametrize(
+    ("net", "count"),
+    [(network(), 0), (nn.ModuleList([Transformer(), Transformer()]), 2), (nn.Sequential(), 0)],
+    ids=["convolutions", "two", "empty"],
+)
+def test_a_network_without_one_sequence_of_blocks_has_no_layer_decay(net, count):
+    with pytest.raises(ConfigError, match=rf"such as vit or gpt.*got {count} such sequences"):
+        made("adamw-layer-decay", net)
 
 
 @pytest.mark.parametrize("slope", [1e-6, 1e4], ids=["upper", "lower"])
@@ -355,7 +534,7 @@ CALLS = {"sam": ["gradient", "gradient"]}
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "sls"])
 def test_a_step_is_one_call_that_returns_the_first_loss(name):
-    net = network()
+    net = network(name=name)
     first = loss_of(copy.deepcopy(net), *batch())
     closure = Closure(net)
     method = made(name, net)
@@ -374,10 +553,13 @@ def test_sls_asks_for_one_gradient_and_then_for_losses():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_parameters_without_gradient_are_left_alone(name):
-    net = network()
+    net = network(name=name)
     net.unused = nn.Parameter(torch.ones(3, 3, dtype=torch.float64))
-    net.forward = nn.Sequential(*net.children()).forward
-    net[3].weight.requires_grad_(False)
+    frozen = "head.weight"
+    if name != "adamw-layer-decay":
+        net.forward = nn.Sequential(*net.children()).forward
+        frozen = "3.weight"
+    net.get_parameter(frozen).requires_grad_(False)
     before = weights_of(net)
     method, closure = made(name, net), Closure(net)
     for _ in range(2):
@@ -385,7 +567,7 @@ def test_parameters_without_gradient_are_left_alone(name):
     changed = {
         key for key, weight in weights_of(net).items() if not torch.equal(weight, before[key])
     }
-    assert changed == set(before) - {"unused", "3.weight"}
+    assert changed == set(before) - {"unused", frozen}
 
 
 def train(method, closure, steps):
@@ -405,13 +587,13 @@ def saved(state):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_run_goes_on_from_a_file_with_the_same_bits(name, dtype):
-    net = network(dtype)
+    net = network(dtype, name)
     method, closure = made(name, net), Closure(net)
     train(method, closure, range(5))
     for group in method.optimizer.param_groups:
         group["lr"] *= 0.7
     file = saved({"net": net.state_dict(), "method": method.state_dict()})
-    again = network(dtype)
+    again = network(dtype, name)
     again.load_state_dict(file["net"])
     resumed = made(name, again, lr=7 * LR)  # which the file overrules
     resumed.load_state_dict(file["method"])
@@ -445,13 +627,14 @@ def assert_equal(found, expected):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_epochs_end_probes_and_sets_rates_where_that_is_the_method(name):
-    net = network()
+    net = network(name=name)
     method, closure = made(name, net, lr=0.1), Closure(net)
     assert method.last_probe is None
     train(method, closure, range(3))
-    rates = {float(group["lr"]) for group in method.optimizer.param_groups}
+    rates = [float(group["lr"]) for group in method.optimizer.param_groups]
     assert (method.last_probe is not None) == (name in RANKED)
-    assert (rates != {0.1}) == (name in RANKED)
+    first = [float(group["lr"]) for group in made(name, net, lr=0.1).optimizer.param_groups]
+    assert (rates != first) == (name in RANKED)
 
 
 @pytest.mark.parametrize("name", RANKED)
@@ -466,7 +649,7 @@ def test_beta_is_what_an_epoch_without_gain_leaves(name):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_parameter_is_trained_and_named(name):
-    net = network()
+    net = network(name=name)
     groups = made(name, net).optimizer.param_groups
     named = {
         key: param
@@ -476,7 +659,7 @@ def test_every_parameter_is_trained_and_named(name):
     assert {key: id(param) for key, param in named.items()} == {
         key: id(param) for key, param in net.named_parameters()
     }
-    assert name in (*RANKED, "muon") or len(groups) == 1
+    assert name in (*RANKED, "muon", "adamw-layer-decay") or len(groups) == 1
 
 
 def test_an_unknown_name_is_answered_with_near_ones():
@@ -497,8 +680,13 @@ def test_an_unknown_name_is_answered_with_near_ones():
         ("adam", {"beta": 0.9}, "no beta for adam"),
         ("adam", {"rule": {"zeta": 2.0}}, "no zeta for adam"),
         ("sls", {"batches_per_epoch": None}, "batches_per_epoch for sls"),
+        ("schedulefree-sgd", {"momentum": 0.0}, "momentum above 0 for a schedule-free"),
+        ("schedulefree-adamw", {"momentum": 0.0}, "momentum above 0 for a schedule-free"),
     ],
-    ids=["lr", "lr-nan", "decay", "momentum", "nesterov", "beta", "rule", "sls"],
+    ids=[
+        *("lr", "lr-nan", "decay", "momentum", "nesterov", "beta", "rule", "sls"),
+        *("schedulefree-sgd", "schedulefree-adamw"),
+    ],
 )
 def test_options_out_of_range_are_refused_in_a_sentence(name, options, message):
     with pytest.raises(ConfigError, match=message):
@@ -516,6 +704,10 @@ def test_the_library_is_needed_only_by_what_comes_from_it(monkeypatch):
     made("sls", network())
     with pytest.raises(rankwise.MissingExtraError, match=r"pytorch_optimizer.*rankwise\[lab\]"):
         made("adabelief", network())
+    for package, name in (("schedulefree", "schedulefree-adamw"), ("prodigyopt", "prodigy")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(rankwise.MissingExtraError, match=rf"{package}.*rankwise\[lab\]"):
+            made(name, network())
 
 
 def test_over_sgd_the_stable_rank_rule_is_rmsgds_at_any_rate():

@@ -28,7 +28,7 @@ PLAIN = {"network": "vit", "width": 0.1, "data": "digits", "image_size": 16, "tr
 PLAIN |= {"batch_size": 64}
 
 
-@pytest.mark.parametrize("optimizer", ["rmsgd", "sam", "sls"])
+@pytest.mark.parametrize("optimizer", ["rmsgd", "sam", "sls", "schedulefree-sgd", "prodigy"])
 def test_two_processes_train_what_one_does(tmp_path, optimizer):
     one, two = both(tmp_path, {**PLAIN, **PRECISE, "optimizer": optimizer, "lr": 1e-3})
     assert differ(one, two) < 1e-9

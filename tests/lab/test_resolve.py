@@ -137,12 +137,19 @@ def test_a_value_out_of_range_is_refused_in_a_sentence(name, value):
     [
         ({"budget": "soon"}, "Expected a budget such as"),
         ({"optimizer": "sdg"}, "Unknown optimizer 'sdg'. Expected one of sgd"),
+        ({"optimizer": "adamw-layer-decay"}, "a transformer, such as vit or gpt"),
+        ({"optimizer": "schedulefree-sgd", "network": "wgan"}, "Use wgan-gp, or another"),
     ],
-    ids=["budget", "optimizer"],
+    ids=["budget", "optimizer", "no blocks", "clipped"],
 )
 def test_what_cannot_be_is_refused(options, sentence):
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         resolve(Config(**options))
+
+
+@pytest.mark.parametrize("network", ["vit", "gpt", "timm:vit_tiny_patch16_224"])
+def test_layer_decay_is_for_transformers_of_other_packages_too(network):
+    assert resolve(Config(optimizer="adamw-layer-decay", network=network)).network == network
 
 
 @pytest.mark.parametrize("log", ["", "csv", "csv,tensorboard", "wandb,mlflow"])

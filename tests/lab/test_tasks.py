@@ -186,6 +186,42 @@ def test_a_generators_test_is_the_same_each_time_and_moves_nothing(gan):
     assert same(before.values(), task.generator.state_dict().values())
 
 
+def test_a_generators_statistics_are_renewed_and_nothing_else(gan):
+    job = gan(network="wgan-gp", batch_size=8)
+    task = job.task
+    before = {name: value.clone() for name, value in task.generator.state_dict().items()}
+    critic = [value.clone() for value in task.critic.state_dict().values()]
+    task.refresh_statistics(0)
+    once = {name: value.clone() for name, value in task.generator.state_dict().items()}
+    changed = {
+        name.rpartition(".")[2] for name in once if not torch.equal(once[name], before[name])
+    }
+    assert changed == {"running_mean", "running_var", "num_batches_tracked"}
+    assert same(critic, task.critic.state_dict().values())
+    task.refresh_statistics(0)
+    assert same(once.values(), task.generator.state_dict().values())
+
+
+def test_statistics_are_means_over_fifty_batches_at_most(begin):
+    task = begin(images(3, count=120), batch_size=2).task
+    seen = []
+    task.network.stem.conv.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    assert task.per_epoch == 60
+    task.refresh_statistics(3)
+    assert len(seen) == 50
+    expected = [batch.inputs for batch, _ in zip(task.batches(3, 0), range(50), strict=False)]
+    assert same(seen, expected)
+    assert task.network.training
+    assert all(norm.momentum == 0.1 for norm in task.network.modules() if hasattr(norm, "momentum"))
+
+
+def test_a_language_model_has_no_statistics_to_renew(language):
+    task = language().task
+    before = [value.clone() for value in task.network.state_dict().values()]
+    task.refresh_statistics(0)
+    assert same(before, task.network.state_dict().values())
+
+
 @pytest.fixture
 def language(begin, tmp_path):
     path = tmp_path / "text.txt"

@@ -22,9 +22,11 @@ from rankwise.lab import (
     training_state,
 )
 from rankwise.lab import training as loop
+from rankwise.lab.devices import launch_fabric
 from rankwise.lab.optimizers import OPTIMIZERS
 from rankwise.lab.records import SCHEMA
 from rankwise.lab.run_folder import save_state
+from rankwise.lab.schedules import Budget
 from tests.lab.small import TINY, Watching, bits, images, trained
 
 pytest.importorskip("lightning_fabric")
@@ -334,10 +336,63 @@ def test_a_vision_transformer_trains(tmp_path, toy):
     assert run.last.rates == (0.001, 0.001)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["adamw-layer-decay", "schedulefree-adamw", "lamb"])
+def test_optimizers_for_transformers_train_one(tmp_path, toy, optimizer):
+    toy(images(3, size=32, count=16))
+    options = {"network": "vit", "width": 0.1, "batch_size": 8, "epochs": 4}
+    run = trained(tmp_path, optimizer=optimizer, **options)
+    assert run.status == "finished"
+    assert run.last.train["loss"] < run.epochs[0].train["loss"]
+    spread = run.last.rates[1] / run.last.rates[0]
+    assert spread == pytest.approx(0.75**-7 if optimizer == "adamw-layer-decay" else 1)
+
+
+@pytest.mark.parametrize("optimizer", ["schedulefree-sgd", "schedulefree-adamw"])
+def test_a_schedule_free_run_is_tested_probed_and_saved_at_the_mean(tmp_path, optimizer):
+    run = trained(tmp_path, optimizer=optimizer, epochs=2)
+    found = {layer.name: layer for layer in rankwise.probe(run.weights).probed}
+    for row in run.layers():
+        if row.epoch == 2:
+            assert row.stable_rank == pytest.approx(found[f"{row.name}.weight"].stable_rank)
+    state = torch.load(max(run.folder.glob("state-*.pt")), weights_only=True)
+    part = state["parts"][""]
+    (group,) = part["optimizer"]["optimizer"]["param_groups"]
+    assert group["train_mode"] is False
+    # One training step away from z, the mean is not z.
+    moved = part["optimizer"]["optimizer"]["state"][0]["z"] - part["network"]["stem.conv.weight"]
+    assert moved.abs().max() > 0
+    config = run.config.with_(out=str(tmp_path / "other"))
+    job = training_state.TrainingState.build(config, launch_fabric(config), Budget(2, None))
+    job.task.network.load_state_dict(part["network"])
+    assert job.task.evaluate() == run.last.test
+
+
+def test_statistics_of_a_schedule_free_run_are_those_at_the_mean(tmp_path):
+    """The running ones, at other weights and mostly older ones, would spoil the test."""
+    run = trained(tmp_path, optimizer="schedulefree-sgd", epochs=1)
+    state = torch.load(max(run.folder.glob("state-*.pt")), weights_only=True)
+    config = run.config
+    job = training_state.TrainingState.build(config, launch_fabric(config), Budget(1, None))
+    network = job.task.network
+    network.load_state_dict(state["parts"][""]["network"])
+    saved = network.stem.norm.running_mean.clone()
+    with torch.no_grad():
+        batches = [network.stem.conv(batch.inputs) for batch in job.task.batches(0, 0)]
+    expected = torch.stack([batch.mean((0, 2, 3)) for batch in batches]).mean(0)
+    torch.testing.assert_close(saved, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_prodigys_rate_is_what_it_found(tmp_path):
+    run = trained(tmp_path, optimizer="prodigy", epochs=3)
+    assert run.config.schedule == "cosine"
+    assert run.epochs[0].rates[1] < run.epochs[1].rates[1] < 0.1
+
+
+@pytest.mark.parametrize("optimizer", [name for name in OPTIMIZERS if name != "adamw-layer-decay"])
 def test_every_optimizer_trains_convolutions(tmp_path, toy, optimizer):
     toy(images(3))
-    run = trained(tmp_path, optimizer=optimizer, data="toy", batch_size=8, epochs=6)
+    epochs = 15 if optimizer in ("prodigy", "lars") else 6  # slow at first, and unsteady
+    run = trained(tmp_path, optimizer=optimizer, data="toy", batch_size=8, epochs=epochs)
     assert run.status == "finished"
     assert run.last.train["loss"] < run.epochs[0].train["loss"]
 

@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from rankwise.cli import app
 from rankwise.lab.defaults import resolve
+from rankwise.lab.size_space import sample_networks
 from rankwise.study.grid import read_study
 from rankwise.study.results import collect_results
 from tests import ROOT
@@ -70,6 +71,15 @@ def test_a_study_is_a_table_of_runs_that_can_be_asked_for(path):
     assert path.parent.name == "paper" or max(filter(None, sizes)) <= 30
 
 
+def test_the_study_of_the_size_space_trains_the_sample_that_it_names():
+    study = read_study(STUDIES / "cpu" / "nats.toml")
+    assert "sample_networks(64, seed=0)" in study.about
+    trained = {}
+    for point in study.points:
+        trained.setdefault(point.config.epochs, []).append(point.config.network)
+    assert trained == dict.fromkeys((2, 15), sample_networks(64, seed=0))
+
+
 @pytest.mark.parametrize("scale", ["paper", "cpu"])
 def test_every_table_and_figure_has_a_study_at_both_scales(scale):
     assert {path.stem for path in (STUDIES / scale).glob("*.toml")} >= PAPER
@@ -97,10 +107,10 @@ def test_every_study_has_a_section_and_every_section_words_that_are_its_own(resu
     records = {path.stem for path in results.RECORDS.glob("*.json*")}
     known = {*results.SECTIONS, "results", *(r for r in records if r.startswith("ranking_"))}
     assert set(results._words()) <= known
-    # Runs of the correlation study are ranked, not tabled.
+    # Runs of these studies are ranked, not tabled.
     assert {path.stem for path in results.STUDIES.glob("*.toml")} == {
         *results.SECTIONS,
-        "correlation",
+        *("correlation", "nats"),
     }
 
 

@@ -77,14 +77,14 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: A
 def format_names() -> str:
     """List all networks, data sets and optimizers by name."""
     from rankwise.lab.data import DATASETS
-    from rankwise.lab.networks import IMAGE_NETWORKS
+    from rankwise.lab.networks import IMAGE_NETWORKS, IMAGE_PATTERNS
     from rankwise.lab.networks.language import LANGUAGE_NETWORKS
     from rankwise.lab.optimizers import OPTIMIZERS
     from rankwise.lab.schedules import SCHEDULES
     from rankwise.lab.tasks.gan import GAN_NETWORKS
 
     names = {
-        "Networks for images": (*IMAGE_NETWORKS, "timm:NAME", "torchvision:NAME"),
+        "Networks for images": (*IMAGE_NETWORKS, *IMAGE_PATTERNS),
         "Networks for text": LANGUAGE_NETWORKS,
         "GANs": GAN_NETWORKS,
         "Data sets": (*DATASETS, "folder:PATH", "hf:NAME_OR_PATH", "text:PATH"),

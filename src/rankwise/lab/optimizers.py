@@ -1,8 +1,8 @@
-"""The optimizers of the paper's comparison, and a few later ones, each built by its name.
+"""The optimizers of the paper's comparison, and later ones, each built by its name.
 
 Weight decay is the paper's: a penalty whose gradient is added to the loss's ("coupled"). By their
-own definition it is decoupled in AdamW and Muon, and in AdamP and SGDP, which take the radial part
-out of an update, and so the whole of a coupled decay too.
+own definition it is decoupled in AdamW, Muon, Prodigy, LAMB and schedule-free AdamW, and in AdamP
+and SGDP, which take the radial part out of an update, and so the whole of a coupled decay too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from torch.optim import Optimizer
 import rankwise
 from rankwise.errors import ConfigError
 from rankwise.lab.defaults import RANKED, make_optimizer_error
+from rankwise.lab.lamb import LAMB
+from rankwise.lab.layer_decay import list_depths
 from rankwise.lab.line_search import SLS
 
 _REFERENCE = 0.03  # the first rate of the paper's rule
@@ -29,6 +31,11 @@ _BETA2 = 0.999
 # Attributes that decide on steps and that an optimizer leaves out of its state_dict: AdaBound's
 # bounds are relative to its first rates.
 _EXTRA_STATE = ("base_lrs",)
+# You et al., 2017, for all batch sizes.
+_TRUST = 0.001
+# The share of the steps in which schedule-free rates rise (Defazio et al., 2024, appendix G).
+_WARM_UP = 0.05
+_LAYER_DECAY = 0.75  # for each block (Bao et al., 2022; He et al., 2022)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,21 @@ class EpochOptimizer:
 
     optimizer: Optimizer
     rates: rankwise.StableRankLR | None = None  # for the two named "stable-rank"
+
+    @property
+    def averages(self) -> bool:
+        """Whether the network is tested at an average of weights, not where it is trained."""
+        return hasattr(self.optimizer, "eval")
+
+    def train(self) -> None:
+        """Set the weights to those at which gradients are taken; call it before steps."""
+        if self.averages:
+            self.optimizer.train()  # type: ignore[attr-defined]
+
+    def eval(self) -> None:
+        """Set the weights to those that are tested; the state says which ones they are."""
+        if self.averages:
+            self.optimizer.eval()  # type: ignore[attr-defined]
 
     def end_epoch(self) -> None:
         """Measure the layers and set their rates, where that is part of the method."""
@@ -96,6 +118,7 @@ class _Options:
     beta: float | None
     rule: dict[str, Any]
     batches_per_epoch: int | None
+    epochs: int | None
     mean_over_processes: Callable[[Tensor], Tensor] | None
 
     @property
@@ -107,12 +130,12 @@ class _Options:
         return self.momentum, _BETA2
 
 
-def _import_library() -> ModuleType:
-    """Import pytorch_optimizer, which takes seconds."""
+def _import_library(name: str = "pytorch_optimizer") -> ModuleType:
+    """Import a package of optimizers; pytorch_optimizer takes seconds."""
     try:
-        return importlib.import_module("pytorch_optimizer")
+        return importlib.import_module(name)
     except ImportError as error:
-        raise rankwise.MissingExtraError("pytorch_optimizer", "lab", "This optimizer") from error
+        raise rankwise.MissingExtraError(name, "lab", "This optimizer") from error
 
 
 def _all_params(network: nn.Module) -> list[dict[str, Any]]:
@@ -239,6 +262,64 @@ def _find_hidden(network: nn.Module) -> set[str]:
     return {name for name, param in weights[1:-1] if id(param) not in embeddings}
 
 
+def _schedule_free(kind: str) -> Callable[[nn.Module, _Options], Optimizer]:
+    """Return the builder of "SGD" or "AdamW" without a schedule, by their authors' package."""
+
+    def build(network: nn.Module, given: _Options) -> Optimizer:
+        if not given.momentum:
+            raise ConfigError(
+                "Expected a momentum above 0 for a schedule-free optimizer, which takes gradients "
+                "between the average and the newest weights, got 0."
+            )
+        inner: dict[str, Any] = (
+            {"momentum": given.momentum} if kind == "SGD" else {"betas": given.betas}
+        )
+        make = getattr(_import_library("schedulefree"), f"{kind}ScheduleFree")
+        warmup = _count_warm_up_steps(given)
+        optimizer: Any = make(_all_params(network), warmup_steps=warmup, **inner, **given.common)
+        optimizer.train()
+        return optimizer
+
+    return build
+
+
+def _count_warm_up_steps(given: _Options) -> int:
+    """Return 5 % of all steps; an epoch where a time decides how many there are."""
+    per_epoch = given.batches_per_epoch or 0
+    return per_epoch if given.epochs is None else math.ceil(_WARM_UP * given.epochs * per_epoch)
+
+
+def _prodigy(network: nn.Module, given: _Options) -> Optimizer:
+    options = {"lr": given.lr, "betas": given.betas, "decouple": True}
+    optimizer = _import_library("prodigyopt").Prodigy(_all_params(network), **options)
+    for group in optimizer.param_groups:  # given a decay, the package prints a line
+        group["weight_decay"] = given.weight_decay
+    return optimizer
+
+
+def _lamb(network: nn.Module, given: _Options) -> Optimizer:
+    return LAMB(_all_params(network), betas=given.betas, **given.common)
+
+
+def _adamw_layer_decay(network: nn.Module, given: _Options) -> Optimizer:
+    """AdamW whose rates fall by a factor for each block towards the input.
+
+    The rate of block i of n is lr·0.75^(n + 1 − i); i = 0 is what comes before the blocks, such as
+    embeddings, and i = n + 1 what comes after them.
+    """
+    named = dict(network.named_parameters())
+    depths = list_depths(network)
+    last = max(depths.values())
+    groups = [
+        _group(
+            {name: param for name, param in named.items() if depths[name] == depth},
+            lr=given.lr * _LAYER_DECAY ** (last - depth),
+        )
+        for depth in sorted(set(depths.values()))
+    ]
+    return torch.optim.AdamW(groups, betas=given.betas, **given.common)
+
+
 def _layered_sgd(network: nn.Module, given: _Options) -> Optimizer:
     groups = rankwise.layer_groups(network)
     return torch.optim.SGD(groups, momentum=given.momentum, **given.common)
@@ -267,6 +348,13 @@ _BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
     "sls": _sls,
     "nadam": _from_torch("NAdam", "betas"),
     "muon": _muon,
+    "schedulefree-sgd": _schedule_free("SGD"),
+    "schedulefree-adamw": _schedule_free("AdamW"),
+    "prodigy": _prodigy,
+    # Biases and norms take plain steps without decay.
+    "lars": _from_library("LARS", "momentum", trust_coefficient=_TRUST),
+    "lamb": _lamb,
+    "adamw-layer-decay": _adamw_layer_decay,
     "stable-rank-sgd": _layered_sgd,
     "stable-rank-adamw": _layered_adamw,
 }
@@ -284,14 +372,16 @@ def build_optimizer(
     beta: float | None = None,
     rule: Mapping[str, Any] | None = None,
     batches_per_epoch: int | None = None,
+    epochs: int | None = None,
     mean_over_processes: Callable[[Tensor], Tensor] | None = None,
 ) -> EpochOptimizer:
     """Build one of OPTIMIZERS for a network.
 
     `lr` is the first rate; for SLS the longest step. `momentum` is β₁ for optimizers like Adam;
     AdaGrad, RMSProp and SLS have none. `beta` and `rule`, more options of the rule for rates,
-    belong to RMSGD and the two named "stable-rank". Only SLS uses `batches_per_epoch`, by which its
-    steps grow, and `mean_over_processes`.
+    belong to RMSGD and the two named "stable-rank". SLS uses `batches_per_epoch`, by which its
+    steps grow, and `mean_over_processes`; schedule-free optimizers warm up for a share of
+    `epochs` × `batches_per_epoch`.
 
     Example:
         >>> import torch
@@ -315,7 +405,9 @@ def build_optimizer(
             f"Expected no {', '.join(rule)} for {name}, which has no rule for its rates. "
             f"It belongs to {', '.join(RANKED)}."
         )
-    given = _Options(lr, weight_decay, momentum, beta, rule, batches_per_epoch, mean_over_processes)
+    given = _Options(
+        lr, weight_decay, momentum, beta, rule, batches_per_epoch, epochs, mean_over_processes
+    )
     optimizer = _BUILDERS[name](network, given)
     if name not in _LAYERED:
         return EpochOptimizer(optimizer)

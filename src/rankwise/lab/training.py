@@ -226,6 +226,8 @@ def _train_epoch(
     task = state.task
     for network in task.parts.values():
         network.train()
+    for optimizer in state.optimizers.values():
+        optimizer.train()
     for batch in state.time_batches(task.batches(state.epoch, state.batch)):
         with state.clock("step"):
             state.set_rates()
@@ -259,11 +261,20 @@ def _agree(state: TrainingState, stop: StopSignal) -> tuple[int, bool]:
 
 
 def _measure_epoch(state: TrainingState) -> tuple[EpochRecord, LayerColumns]:
-    """Score the epoch, set the layers' rates, probe the layers and test the network."""
+    """Score the epoch, set the layers' rates, probe the layers and test the network.
+
+    Where the network is tested at an average of weights, it is probed, saved and left there; the
+    next epoch begins with going back.
+    """
     task = state.task
     with state.clock("step"):
         synchronize(state.fabric.device)
         train_scores = task.scores(state.totals())
+    with state.clock("eval"):
+        if any(optimizer.averages for optimizer in state.optimizers.values()):
+            for optimizer in state.optimizers.values():
+                optimizer.eval()
+            task.refresh_statistics(state.epoch)
     with state.clock("probe"):
         for optimizer in state.optimizers.values():
             optimizer.end_epoch()

@@ -70,6 +70,7 @@ class TrainingState:
                 beta=config.beta,
                 rule=_rule_options(config),
                 batches_per_epoch=task.per_epoch,
+                epochs=config.epochs,
                 mean_over_processes=partial(average_over_processes, fabric),
             )
             for name, network in task.parts.items()
@@ -212,7 +213,7 @@ def measure_layers(
 
 def _get_rates(network: nn.Module, optimizer: EpochOptimizer) -> dict[str, float]:
     by_parameter = {
-        id(param): float(group.get("step_size", group["lr"]))  # SLS: the step it took last
+        id(param): _get_rate(group)
         for group in optimizer.optimizer.param_groups
         for param in group["params"]
     }
@@ -221,6 +222,11 @@ def _get_rates(network: nn.Module, optimizer: EpochOptimizer) -> dict[str, float
         for name, param in network.named_parameters()
         if id(param) in by_parameter
     }
+
+
+def _get_rate(group: Mapping[str, Any]) -> float:
+    """Return the rate of the last step: what SLS found, Prodigy's estimate of d times its rate."""
+    return float(group.get("step_size", group["lr"]) * group.get("d", 1.0))
 
 
 def _rule_options(config: Config) -> dict[str, Any]:

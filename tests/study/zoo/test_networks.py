@@ -259,6 +259,16 @@ def test_a_family_is_a_network_on_some_data_whatever_it_was_trained_with(tmp_pat
     assert families == {"resnet20 digits", "resnet20 digits width=0.5"}
 
 
+def test_networks_of_the_search_space_are_ranked_among_those_trained_as_long(tmp_path):
+    for network in ("nats:8:8:8:8:8", "nats:8:8:8:8:16"):
+        for epochs in (2, 15):
+            trained(tmp_path, optimizer="sgd", network=network, epochs=epochs, image_size=12)
+    networks = read_run_networks(tmp_path).networks
+    families = sorted(network.family for network in networks)
+    assert families == [f"nats digits image_size=12 epochs={n}" for n in (15, 15, 2, 2)]
+    assert len({network.group for network in networks}) == 4
+
+
 def test_runs_that_do_not_count_are_named(tmp_path):
     trained(tmp_path, optimizer="sgd")
     gone = written(tmp_path, [epoch(1)], optimizer="sgd", seed=1)

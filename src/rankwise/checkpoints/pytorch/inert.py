@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
 
+from rankwise.checkpoints.pytorch.numpy_numbers import NumberType, read_number
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,8 +37,6 @@ _OBJECTS = {
     "ml_collections.config_dict.config_dict": "ConfigDict FieldReference FrozenConfigDict",
     "numpy": "bool bool_ float16 float32 float64 int16 int32 int64 int8 ndarray str_ uint16 uint32 "
     "uint64 uint8",
-    "numpy._core.multiarray": "scalar",
-    "numpy.core.multiarray": "scalar",
     "numpy.dtypes": "BoolDType Float16DType Float32DType Float64DType Int16DType Int32DType "
     "Int64DType Int8DType StrDType UInt16DType UInt32DType UInt64DType UInt8DType",
     "numpy.random": "__RandomState_ctor",
@@ -80,7 +80,12 @@ _MAPPINGS = {
 }
 _LISTS = {"builtins": "list", "collections": "deque"}
 _ARRAYS = {"numpy._core.multiarray": "_reconstruct", "numpy.core.multiarray": "_reconstruct"}
-_ARRAY_TYPES = {"numpy": "dtype"}
+# What else stands for a name: types and single numbers of NumPy.
+_NUMBERS: Mapping[str, Callable[..., object]] = {
+    "numpy.dtype": NumberType,
+    "numpy._core.multiarray.scalar": read_number,  # since NumPy 2
+    "numpy.core.multiarray.scalar": read_number,
+}
 
 
 class InertObject:
@@ -117,19 +122,6 @@ class InertConfigNode(InertObject):
         return state.get("_content", state.get("_val"))
 
 
-class InertArrayType(InertObject):
-    """The type of the numbers of a NumPy array."""
-
-    __slots__ = ("code",)
-    code: str  # as in "f4"
-
-    def __new__(cls, code: object = "", *_arguments: object) -> Self:
-        """Return a type with a code; everything else that is said of it is ignored."""
-        instance = super().__new__(cls)
-        instance.code = code if isinstance(code, str) else ""
-        return instance
-
-
 class InertArray(InertObject):
     """A NumPy array, of which only the shape and type are ever looked at."""
 
@@ -144,7 +136,7 @@ class InertArray(InertObject):
     def is_matrix(self) -> bool:
         """Whether it may hold weights: floating numbers in two dimensions or more."""
         match self._state:
-            case (_, tuple() as shape, InertArrayType(code=code), *_):
+            case (_, tuple() as shape, NumberType(code=str() as code), *_):
                 return len(shape) >= 2 and code.startswith(("f", "c"))
         return False
 
@@ -165,16 +157,15 @@ def _list_names(table: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return ((module, name) for module, names in table.items() for name in names.split())
 
 
-def _build_classes() -> dict[str, type]:
-    """Return the classes of ours by the names of the real ones."""
+def _build_classes() -> dict[str, Callable[..., object]]:
+    """Return what stands for each name."""
     bases: tuple[tuple[Mapping[str, str], type], ...] = (
         (_OBJECTS, InertObject),
         (_CONFIG_NODES, InertConfigNode),
         (_ARRAYS, InertArray),
-        (_ARRAY_TYPES, InertArrayType),
     )
     makers = ((_MAPPINGS, _make_mapping), (_LISTS, _make_list))
-    classes = {
+    classes: dict[str, Callable[..., object]] = {
         f"{module}.{name}": type(name, (base,), {"__slots__": ()})
         for table, base in bases
         for module, name in _list_names(table)
@@ -182,10 +173,10 @@ def _build_classes() -> dict[str, type]:
     for table, maker in makers:
         for module, name in _list_names(table):
             classes[f"{module}.{name}"] = type(name, (), {"__new__": maker, "__slots__": ()})
-    return classes
+    return {**classes, **_NUMBERS}
 
 
-INERT_CLASSES: Mapping[str, type] = MappingProxyType(_build_classes())
+INERT_CLASSES: Mapping[str, Callable[..., object]] = MappingProxyType(_build_classes())
 _lock = Lock()  # the list of what PyTorch's loader allows is one for the process
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rankwise._text import format_count
+from rankwise.checkpoints.detect import Format, detect_format
 from rankwise.checkpoints.nested import Selection, select_weights
 from rankwise.checkpoints.pytorch.archive import TorchArchive, load_pickle, read_archive
 from rankwise.checkpoints.pytorch.layout import Layout, build_dequantiser, describe_layout, locate
@@ -55,6 +56,31 @@ def read_torch_zip(path: Path, key: str | None) -> Weights:
 def read_torch_legacy(path: Path, key: str | None) -> Weights:
     """Open a checkpoint in the format before PyTorch 1.6, which can only be read as a whole."""
     source = open_source(path)
+    selection = _select(source, _load_legacy(source), key)
+    with convert_errors(path, _KIND):
+        _check_storages(source, selection)
+        budget = _Budget(source.size)
+        tensors = tuple(
+            _describe_loaded(source, name, tensor, budget) for name, tensor in selection.tensors
+        )
+    return Weights(format_path(path), tensors, selection.notes)
+
+
+def read_torch_tree(path: Path) -> object:
+    """Return all that a PyTorch checkpoint contains, for the numbers and texts beside its tensors.
+
+    Tensors have no data, or, in the format before PyTorch 1.6, may have less than they claim.
+    """
+    source = open_source(path)
+    kind = detect_format(path)
+    if kind is Format.TORCH_ZIP:
+        return read_archive(source).tree
+    if kind is Format.TORCH_LEGACY:
+        return _load_legacy(source)
+    raise CheckpointError(f"{format_path(path)}: not a file of torch.save.")
+
+
+def _load_legacy(source: FileSource) -> object:
     with source.open() as opened:
         file = io.BufferedReader(opened.as_file())  # type: ignore[type-var]
         try:
@@ -69,14 +95,7 @@ def read_torch_legacy(path: Path, key: str | None) -> Weights:
                 file.as_file(), map_location="cpu", weights_only=True, mmap=False, encoding=encoding
             )
 
-    selection = _select(source, load_pickle(source, load), key)
-    with convert_errors(path, _KIND):
-        _check_storages(source, selection)
-        budget = _Budget(source.size)
-        tensors = tuple(
-            _describe_loaded(source, name, tensor, budget) for name, tensor in selection.tensors
-        )
-    return Weights(format_path(path), tensors, selection.notes)
+    return load_pickle(source, load)
 
 
 def _select(source: FileSource, tree: object, key: str | None) -> Selection:

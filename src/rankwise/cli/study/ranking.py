@@ -26,6 +26,7 @@ from rankwise.errors import ArgumentError
 from rankwise.study.grid import read_study
 from rankwise.study.results import select_runs
 from rankwise.study.stats import Correlation
+from rankwise.study.zoo.nats_folder import is_nats_folder, read_nats_folder
 from rankwise.study.zoo.networks import Columns, Zoo, read_run_networks, read_table
 from rankwise.study.zoo.ranking import Family, Ranking, ScoreCorrelation, rank_networks
 from rankwise.study.zoo.scores import BASELINES, REFERENCES, SCORES
@@ -73,7 +74,7 @@ def _read_zoo(index: Path, runs: Path, columns: Columns) -> Zoo:
     if columns != Columns():
         raise ArgumentError(f"{index} leads to runs, which have no columns to name.")
     if not is_study:
-        return read_run_networks(index)
+        return read_nats_folder(index) if is_nats_folder(index) else read_run_networks(index)
     own = select_runs(read_study(index), read_runs(runs))
     trials = {run.folder.name for run in own if not run.config.validate}
     return replace(read_run_networks(runs, trials), source=str(index))

@@ -25,9 +25,18 @@ from rankwise.lab.networks.cnn import (
     make_imagenet_stem,
 )
 from rankwise.lab.networks.mobile import build_efficientnetb0, build_mobilenetv2, build_shufflenetv2
+from rankwise.lab.networks.nats import build_nats
 from rankwise.lab.networks.transformer import build_vit
+from rankwise.lab.size_space import is_in_size_space
 
-__all__ = ["EXTERNAL_PACKAGES", "IMAGE_NETWORKS", "NetworkSpec", "build_network", "select_variant"]
+__all__ = [
+    "EXTERNAL_PACKAGES",
+    "IMAGE_NETWORKS",
+    "IMAGE_PATTERNS",
+    "NetworkSpec",
+    "build_network",
+    "select_variant",
+]
 
 _resnet18 = partial(build_resnet, block=BasicBlock, blocks=(2, 2, 2, 2))
 _resnet34 = partial(build_resnet, block=BasicBlock, blocks=(3, 4, 6, 3))
@@ -63,6 +72,8 @@ IMAGE_NETWORKS: dict[str, Callable[[NetworkSpec], nn.Module]] = {
     "mobilenetv2-imagenet": partial(build_mobilenetv2, cifar=False),
 }
 
+IMAGE_PATTERNS = ("nats:C1:C2:C3:C4:C5", "timm:NAME", "torchvision:NAME")  # beside those names
+
 _LARGE_SIZE = 96  # from this image size on, the ImageNet variants are used
 # These have auxiliary outputs in training, which are switched off.
 _WITH_AUXILIARY_OUTPUTS = ("googlenet", "inception_v3")
@@ -71,8 +82,9 @@ _WITH_AUXILIARY_OUTPUTS = ("googlenet", "inception_v3")
 def build_network(name: str, spec: NetworkSpec) -> nn.Module:
     """Build an image network by name.
 
-    It is one of IMAGE_NETWORKS, or `timm:NAME` or `torchvision:NAME` if that package is installed;
-    these expect the image size that they were designed for.
+    It is one of IMAGE_NETWORKS, one of NATS-Bench's size search space, such as
+    "nats:8:16:32:48:64", or `timm:NAME` or `torchvision:NAME` if that package is installed; these
+    expect the image size that they were designed for.
 
     Example:
         >>> network = build_network("resnet20", NetworkSpec(classes=10, channels=1, size=28))
@@ -82,6 +94,8 @@ def build_network(name: str, spec: NetworkSpec) -> nn.Module:
     package, colon, external_name = name.partition(":")
     if colon and package in EXTERNAL_PACKAGES:
         return EXTERNAL_PACKAGES[package](external_name, spec)
+    if is_in_size_space(name):
+        return build_nats(name, spec)
     if name not in IMAGE_NETWORKS:
         raise ConfigError(
             f"There is no image network {name!r}.{suggest_names(name, IMAGE_NETWORKS)} "

@@ -18,7 +18,14 @@ from rankwise.lab.devices import average_over_processes
 from rankwise.lab.frechet import Features, compute_distance, load_inception_features, train_features
 from rankwise.lab.networks.wgan import Critic, Generator, clip_weights, gradient_penalty
 from rankwise.lab.reproducibility import derive_seed, make_generator
-from rankwise.lab.tasks.task import Optimizers, Position, Sums, Task, prepare_network
+from rankwise.lab.tasks.task import (
+    Optimizers,
+    Position,
+    Sums,
+    Task,
+    average_statistics,
+    prepare_network,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -156,6 +163,20 @@ class GanTask(Task):
         if sums.get("generator_count"):
             scores["generator_loss"] = sums["generator_loss"] / sums["generator_count"]
         return scores
+
+    def refresh_statistics(self, epoch: int) -> None:
+        """Compute the generator's statistics of batch normalisation anew; a test needs no others.
+
+        The critic, whose norms see real and generated images in turn, keeps its own.
+        """
+        count = max(1, (self.config.batch_size or 1) // self.fabric.world_size)
+        noise = (
+            self._noise("statistics", Position(epoch, number), count)
+            for number in range(self.per_epoch)
+        )
+        with self.fabric.autocast():
+            seed = derive_seed(self.config.seed, "statistics", epoch)
+            average_statistics(self.generator, noise, seed=seed)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:

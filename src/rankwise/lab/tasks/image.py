@@ -27,6 +27,7 @@ from rankwise.lab.tasks.task import (
     Position,
     Sums,
     Task,
+    average_statistics,
     prepare_network,
     to_full_precision,
     wrap_network,
@@ -129,6 +130,15 @@ class ImageTask(Task):
         if world > 1:
             torch.distributed.all_gather_object(shares, (total, kept))
         return self._test_scores(shares)
+
+    def refresh_statistics(self, epoch: int) -> None:
+        """Compute the statistics of batch normalisation anew, from the epoch's first batches."""
+        dtype = DTYPES[self.config.precision]
+        inputs = (batch.inputs.to(dtype) for batch in self.batches(epoch, 0))
+        with self.fabric.autocast():
+            average_statistics(
+                self.network, inputs, seed=derive_seed(self.config.seed, "statistics", epoch)
+            )
 
     def _test_scores(
         self, shares: list[tuple[Sums, list[tuple[Tensor, Tensor]]]]

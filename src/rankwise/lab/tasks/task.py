@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
 
 from rankwise.lab.config import Config
 from rankwise.lab.data.dataset import Batch
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 # The type of a network and its input; with bf16, autocast takes care of the rest.
 DTYPES = {"32": torch.float32, "bf16": torch.float32, "64": torch.float64}
+_STATISTICS_BATCHES = 50
 
 Optimizers = Mapping[str, EpochOptimizer]  # by the network that each one trains
 Sums = dict[str, Tensor]  # over the samples of some batches; "count" is how many
@@ -54,6 +57,10 @@ class Task(Protocol):
 
     def evaluate(self) -> dict[str, float]:
         """Return the scores on the test set."""
+
+    def refresh_statistics(self, epoch: int) -> None:  # noqa: ARG002 - nothing to do by default
+        """Compute the statistics of batch normalisation anew, for weights changed without steps."""
+        return
 
     def get_memory(self) -> dict[str, Any]:
         """Return what goes from one batch to the next beside weights and optimizer state."""
@@ -148,6 +155,17 @@ def update(
         return loss.detach()
 
     return optimizer.step(closure)  # type: ignore[arg-type, return-value]
+
+
+@torch.no_grad()
+def average_statistics(network: nn.Module, batches: Iterable[Any], *, seed: int) -> None:
+    """Set the running statistics of batch normalisation to their mean over the first 50 batches.
+
+    The authors of the schedule-free optimizers advise as many.
+    """
+    device = next(network.parameters()).device
+    torch.manual_seed(seed)
+    update_bn(islice(batches, _STATISTICS_BATCHES), network, device)
 
 
 @contextmanager

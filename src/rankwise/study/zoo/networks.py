@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rankwise.errors import ConfigError, DataError, RunError
 from rankwise.lab.records import Run, is_run, load_run
+from rankwise.lab.size_space import PREFIX, is_in_size_space
 from rankwise.study.table import format_option, setting_name
 
 _MIN_GROUPS = 5  # as many as a bootstrap interval takes
@@ -33,12 +34,14 @@ _REQUIRED = ("checkpoint", "accuracy")
 _DEFAULT_FAMILY = "all"
 # What a network is and what it is tested on; all other options are how it was trained.
 _FAMILY_OPTIONS = ("width", "image_size", "train_size", "validate")
+# Networks of a search space are trained alike, and ranked among those trained as long.
+_LENGTHS = ("epochs", "budget")
 _RUN_COLUMNS = {
     "checkpoint": "weights.safetensors",
     "accuracy": "after the last epoch, on the run's test set",
     "train_accuracy": "of the last epoch, during training and with augmentation",
     "group": "all options but the seed",
-    "family": "network, data and their sizes",
+    "family": "network, or search space and length of training, data and their sizes",
 }
 
 
@@ -63,6 +66,7 @@ class Network:
     train_accuracy: float | None  # on the same scale
     family: str  # networks of one family are ranked among each other
     group: str  # networks of one group, such as trials of one setting, are not independent
+    key: str | None = None  # of the weights in a file of several networks
 
     @property
     def gap(self) -> float | None:
@@ -280,9 +284,8 @@ def _read_run(folder: Path) -> Network | SkippedNetwork:
 
 def _name_family(run: Run) -> str:
     options, default = run.config.identity(), type(run.config)().identity()
-    sizes = [
-        format_option(name, options[name])
-        for name in _FAMILY_OPTIONS
-        if options[name] != default[name]
-    ]
-    return " ".join([run.config.network, run.config.data, *sizes])
+    in_space = is_in_size_space(run.config.network)
+    network = PREFIX if in_space else run.config.network
+    names = (*_FAMILY_OPTIONS, *(_LENGTHS if in_space else ()))
+    sizes = [format_option(name, options[name]) for name in names if options[name] != default[name]]
+    return " ".join([network, run.config.data, *sizes])

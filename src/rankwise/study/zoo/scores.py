@@ -219,7 +219,7 @@ def measure_networks(
 
 def _measure(network: Network) -> MeasuredNetwork | SkippedNetwork:
     try:
-        probe = rankwise.probe(network.path)
+        probe = rankwise.probe(network.path, key=network.key)
     except (rankwise.RankwiseError, OSError) as error:
         return SkippedNetwork(network.name, str(error))
     if not probe.probed:
