@@ -38,6 +38,8 @@ _PREFERRED = (
 )
 _INDEX = (".safetensors.index.json", ".bin.index.json")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy", ".gguf")
+# Weights of Keras; an HDF5 file beside weights of PyTorch may as well hold data.
+_KERAS = (".keras", ".h5", ".hdf5")
 # What trainers put beside the weights.
 _NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _MAX_INDEX = 64 * 2**20
@@ -50,7 +52,7 @@ def find_weight_file(folder: Path) -> Path:
     for name in _PREFERRED:
         if name in names:
             return safe_join(folder, name)
-    for suffixes in (_INDEX, _WEIGHTS):
+    for suffixes in (_INDEX, _WEIGHTS, _KERAS):
         files = [name for name in names if name.lower().endswith(suffixes)]
         files = [name for name in files if not name.startswith(_NO_WEIGHTS)]
         if len(files) == 1:
@@ -69,7 +71,7 @@ def find_weight_file(folder: Path) -> Path:
         )
     raise CheckpointError(
         f"{format_path(folder)}: a folder without a weight file; "
-        "give the path of a .safetensors, PyTorch, .npz, .npy, .onnx or .gguf file."
+        "give the path of a .safetensors, PyTorch, .npz, .npy, .onnx, .gguf, .h5 or .keras file."
     )
 
 
