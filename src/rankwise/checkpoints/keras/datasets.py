@@ -112,12 +112,13 @@ def describe_dataset(
     source: FileSource,
     item: h5py.h5d.DatasetID,
     path: Path,
+    identity: Hashable,
     budget: Budget,
     *,
     opaque_is_bfloat16: bool,
 ) -> Dataset:
     """Describe a dataset; of one that can't be read, the reason."""
-    from h5py import h5d, h5o, h5s  # noqa: PLC0415 - an optional package
+    from h5py import h5d, h5s  # noqa: PLC0415 - an optional package
 
     layout = item.get_create_plist().get_layout()
     space = item.get_space()
@@ -129,7 +130,7 @@ def describe_dataset(
     form = _find_form(item.get_type(), opaque_is_bfloat16=opaque_is_bfloat16)
     if isinstance(form, str):
         return _Array(source, path, shape, torch.uint8).refuse(form)
-    array = _Array(source, path, shape, *form, (str(source.path), h5o.get_info(item).addr))
+    array = _Array(source, path, shape, *form, identity)
     if array.nbytes == 0:
         return array.accept(lambda: torch.empty(shape, dtype=array.dtype))
     if layout == h5d.CONTIGUOUS:

@@ -67,12 +67,14 @@ def list_datasets(source: FileSource) -> Listing:
 
 
 def _walk(h5py: ModuleType, source: FileSource, opened: OpenSource) -> Listing:
+    headers = HeaderReader(opened, source.size)
+    place = headers.find_root()
+    root = headers.read(place)  # before the library does
     with h5py.File(_CheckedFile(source.size, opened.read_into), "r") as file:
         if file.id.get_create_plist().get_sizes() != _SIZES:
             raise ValueError("its addresses are not of 8 bytes")
-        walk = _Walk(source, HeaderReader(opened, source.size))
-        root = h5py.h5g.open(file.id, b"/")
-        walk.visit(root, h5py.h5o.get_info(root).addr, ())
+        walk = _Walk(source, headers)
+        walk.visit(h5py.h5g.open(file.id, b"/"), place, root, ())
         return walk.listing
 
 
@@ -91,6 +93,7 @@ class _Link(NamedTuple):
     name: bytes
     kind: int
     place: int  # of the object in the file, where the link is a hard one
+    number: int | None  # counts the links of a group as they are made, where it was asked for
 
 
 class _Walk:
@@ -105,11 +108,11 @@ class _Walk:
         self._groups: set[int] = set()  # by their place in the file
         self._datasets: dict[int, Dataset] = {}
 
-    def visit(self, group: h5py.h5g.GroupID, place: int, path: Path) -> None:
+    def visit(self, group: h5py.h5g.GroupID, place: int, header: Header, path: Path) -> None:
         from h5py import h5l  # noqa: PLC0415
 
         self._groups.add(place)
-        self.listing.attributes[path] = _join_lists(self._headers.read(place).attributes)
+        self.listing.attributes[path] = _join_lists(header.attributes)
         for link in self._list_links(group):
             name = link.name.decode("utf-8", "backslashreplace")
             if link.kind != h5l.TYPE_HARD:
@@ -132,16 +135,19 @@ class _Walk:
             self._add_row(path, "its numbers lie in another file, which is never opened")
             return
         item = h5o.open(group, link.name)
-        if h5o.get_info(item).addr != link.place:
-            raise ValueError("a link leads elsewhere than it says")
         if isinstance(item, h5g.GroupID):
             if len(path) > _MAX_DEPTH:
                 self.listing.has_deeper = True
             else:
-                self.visit(item, link.place, path)
+                self.visit(item, link.place, header, path)
         elif isinstance(item, h5d.DatasetID):
             found = describe_dataset(
-                self._source, item, path, self._budget, opaque_is_bfloat16=self._is_keras(header)
+                self._source,
+                item,
+                path,
+                (str(self._source.path), link.place),
+                self._budget,
+                opaque_is_bfloat16=self._is_keras(header),
             )
             self._datasets[link.place] = found
             self.listing.datasets.append(found)
@@ -155,28 +161,31 @@ class _Walk:
         self.listing.datasets.append(make_row(self._source, path, (Status.UNREADABLE, reason)))
 
     def _list_links(self, group: h5py.h5g.GroupID) -> list[_Link]:
-        """Return a group's links, in the order in which they were made if it is known."""
-        from h5py import h5, h5p  # noqa: PLC0415
+        """Return a group's links, in the order in which they were made if all tell it.
 
-        order = group.get_create_plist().get_link_creation_order()
-        is_ordered = bool(order & h5p.CRT_ORDER_TRACKED)
+        They are taken in the order in which they are stored: to sort them, the library would first
+        collect them all, without end where the index of a group leads in a circle.
+        """
+        from h5py import h5  # noqa: PLC0415
+
         links: list[_Link] = []
 
         def add(name: bytes, info: Any) -> bool | None:  # noqa: ANN401 - of a package without types
-            links.append(_Link(name, info.type, info.u))
+            number = info.corder if info.corder_valid else None
+            links.append(_Link(name, info.type, info.u, number))
             return True if len(links) > self._links else None
 
-        index = h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME
-        group.links.iterate(add, idx_type=index, info=True)
+        group.links.iterate(add, order=h5.ITER_NATIVE, info=True)
         self._links -= len(links)
         if self._links < 0:
             raise CheckpointError(
                 f"{format_path(self._source.path)}: it has more than {_MAX_LINKS} links; "
                 "damaged or malicious."
             )
-        if not is_ordered and len(links) > 1:
-            self.listing.is_ordered = False
-        return links
+        if all(link.number is not None for link in links):
+            return sorted(links, key=lambda link: link.number or 0)
+        self.listing.is_ordered &= len(links) < 2
+        return sorted(links, key=lambda link: link.name)
 
 
 def _join_lists(attributes: dict[str, Attribute]) -> dict[str, Attribute]:

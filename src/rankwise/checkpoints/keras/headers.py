@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rankwise.checkpoints.keras.indexes import IndexChecker
+
 if TYPE_CHECKING:
     from rankwise.checkpoints.source import OpenSource
 
@@ -22,9 +24,11 @@ _MAX_TEXTS = 64 * 2**20  # of a file
 _MAX_BLOCKS = 1000  # of one header
 _MIN_READ = 64 * 2**20  # bytes of headers and texts that are read, or four times the file
 _MAX_OBJECTS = 200_000  # in all heaps
-_EXTERNAL, _LAYOUT, _ATTRIBUTE, _CONTINUATION = 0x07, 0x08, 0x0C, 0x10  # types of messages
-_VIRTUAL = 3  # a class of layouts
+# Types of messages.
+_EXTERNAL, _LAYOUT, _ATTRIBUTE, _CONTINUATION, _NAMES = 0x07, 0x08, 0x0C, 0x10, 0x11
+_CHUNKED, _VIRTUAL = 2, 3  # classes of layouts
 _STRING, _VARIABLE = 3, 9  # classes of types
+_ROOTS = {0: 64, 1: 68, 2: 36, 3: 36}  # where it is said, by the version of the format
 _DESCRIPTOR = struct.Struct("<IQI")  # of a text: length, heap, number of the object in it
 _HEAP = b"GCOL"
 
@@ -53,7 +57,19 @@ class HeaderReader:
         self._texts = _MAX_TEXTS
         self._bytes = max(_MIN_READ, 4 * size)
         self._objects = _MAX_OBJECTS
+        self._indexes = IndexChecker(file)
         self._heaps: dict[int, dict[int, tuple[int, int]]] = {}  # place and size of each object
+
+    def find_root(self) -> int:
+        """Return where the header of the root group lies, as the beginning of the file says.
+
+        The library, asked for the place of an object, also adds up the size of its index, and
+        never ends where that leads in a circle.
+        """
+        place = _ROOTS.get(self._file.read(8, 1)[0])
+        if place is None:
+            raise ValueError("a file of an unknown version of the format")
+        return int.from_bytes(self._file.read(place, 8), "little")
 
     def read(self, address: int) -> Header:
         """Return what the header of an object tells, with attributes that are texts or lists.
@@ -68,11 +84,25 @@ class HeaderReader:
                 if value is not None:
                     header.attributes[name] = value
             elif message.type == _LAYOUT:
-                version, kind = message.data[0], message.data[1]
-                header.is_virtual |= version > 3 and kind == _VIRTUAL
+                header.is_virtual |= self._check_layout(message.data)
+            elif message.type == _NAMES:
+                tree, names = struct.unpack_from("<QQ", message.data)
+                self._indexes.check_tree(tree, key=8)
+                self._indexes.check_names(names)
             elif message.type == _EXTERNAL:
                 header.is_external = True
         return header
+
+    def _check_layout(self, data: bytes) -> bool:
+        """Check the index of a dataset in chunks; return whether it is a virtual one."""
+        version, kind = data[0], data[1]
+        if version > 3:
+            return kind == _VIRTUAL
+        sides, kind, start = (data[2], kind, 3) if version == 3 else (kind, data[2], 8)
+        if kind == _CHUNKED:  # a key is the size of a chunk, the filters left out, the place
+            place = int.from_bytes(data[start : start + 8], "little")
+            self._indexes.check_tree(place, key=8 + 8 * sides)
+        return False
 
     def _list_messages(self, address: int) -> Iterator[_Message]:
         """Yield the messages of an object's header, which may go on in other blocks."""
