@@ -105,6 +105,28 @@ def test_links_that_lead_in_circles_end(path: Path) -> None:
     assert f"ladder.{'x.' * 60}w" in rows
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("what", ["names of a group", "gaps between names", "chunks"])
+def test_an_index_that_leads_in_a_circle_is_refused(path: Path, what: str) -> None:
+    """The library would end the process, or take all memory."""
+    with h5py.File(path, "a") as file:
+        file.create_dataset("w", data=WEIGHT, chunks=(2, 2))
+    content = bytearray(path.read_bytes())
+    if what == "gaps between names":
+        data = int.from_bytes(content[content.index(b"HEAP") + 24 :][:8], "little")
+        gap = int.from_bytes(content[content.index(b"HEAP") + 16 :][:8], "little")
+        content[data + gap : data + gap + 8] = struct.pack("<Q", gap)
+    else:
+        trees = [i for i in range(len(content)) if content[i : i + 4] == b"TREE"]
+        kind, key = (0, 8) if what == "names of a group" else (1, 8 + 8 * 3)
+        place = next(i for i in trees if content[i + 4] == kind)
+        content[place + 5] = 1  # a level above itself
+        content[place + 24 + key : place + 32 + key] = struct.pack("<Q", place)
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="leads in a circle"):
+        open_weights(path)
+
+
 @pytest.mark.timeout(60)
 def test_groups_may_be_nested_deeply(path: Path) -> None:
     with h5py.File(path, "a") as file:

@@ -71,13 +71,40 @@ _EQUATIONS = (
 def encode_hdf5(tensors: Sequence[Stored], rng: Random, *, broken: bool) -> bytes:
     """Return a file of one of the layouts that are told apart."""
     buffer = io.BytesIO()
-    with h5py.File(buffer, "w", track_order=rng.random() < 0.2) as file:
+    libver = rng.choice(("earliest", "earliest", "latest"))
+    with h5py.File(buffer, "w", libver=libver, track_order=rng.random() < 0.2) as file:
         rng.choice((_write_plain, _write_listed, _write_numbered))(file, tensors, rng)
         if broken and rng.random() < 0.7:
             for _ in range(rng.choice((1, 1, 3))):
                 _write_hostile(file, rng)
     content = buffer.getvalue()
-    return damage_bytes(content, rng) if broken and rng.random() < 0.8 else content
+    if not broken or rng.random() < 0.2:
+        return content
+    return rng.choice((damage_bytes, _damage_fields, _damage_fields))(content, rng)
+
+
+def _damage_fields(content: bytes, rng: Random) -> bytes:
+    """Overwrite numbers of the file's structure, which lies where bytes are not 0."""
+    damaged = bytearray(content)
+    used = [place for place, byte in enumerate(content) if byte]
+    for _ in range(rng.choice((1, 1, 2, 3, 6))):
+        place = rng.choice(used)
+        width = rng.choice((1, 2, 4, 8, 8))
+        start = place - place % width
+        match rng.randrange(4):
+            case 0:
+                damaged[place] ^= 1 << rng.randrange(8)
+                continue
+            case 1:
+                value = rng.choice((draw_integer(rng), place, len(content)))
+            case 2:  # often an address of something else
+                other = rng.choice(used)
+                value = int.from_bytes(content[other - other % 8 :][:8], "little")
+            case _:
+                value = int.from_bytes(damaged[start : start + width], "little")
+                value += rng.choice((-8, -1, 1, 8, 16, 96))
+        damaged[start : start + width] = (value % 256**width).to_bytes(width, "little")
+    return bytes(damaged)
 
 
 def encode_keras(tensors: Sequence[Stored], rng: Random, *, broken: bool) -> bytes:
