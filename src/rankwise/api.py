@@ -51,8 +51,8 @@ def probe(
 
     Args:
         target: A module (compiled, wrapped or sharded ones too), a state dict, or the path of a
-            checkpoint: .safetensors, .pt/.pth/.bin/.ckpt, .npz, .onnx, .gguf, or a Hugging
-            Face folder.
+            checkpoint: .safetensors, .pt/.pth/.bin/.ckpt, .npz, .onnx, .gguf, .h5,
+            .keras, or a Hugging Face folder.
         include: Glob or globs; only tensors whose names match one are probed.
         exclude: Glob or globs; tensors whose names match one are not probed.
         p: The power in the stable rank: 2 is Eq. 2, 1 the nuclear-norm reading.

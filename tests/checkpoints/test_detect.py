@@ -68,7 +68,6 @@ def _zip(**entries: bytes) -> bytes:
     ("content", "said"),
     [
         (b"", "an empty file"),
-        (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5"),
         (b"GGUF\x03\0\0\0", "claims|truncated"),
         (b"\x1c\0\0\0TFL3" + bytes(99), "TensorFlow Lite"),
         (_tar(), "tar archive"),
@@ -89,7 +88,6 @@ def _zip(**entries: bytes) -> bytes:
         (pickle.dumps({"w": 1}), "plain Python pickle"),
         (_zip(), "zip archive without"),
         (_zip(readme=b"x"), "zip archive without"),
-        (_zip(model_dot_weights_dot_h5=b"x"), "Keras"),
         (_zip(m_slash_data_dot_pkl=b"x", m_slash_constants_dot_pkl=b"x"), "TorchScript"),
     ],
 )

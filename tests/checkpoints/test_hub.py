@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,25 @@ def test_only_headers_and_measured_tensors_are_fetched(hub):
     result = rankwise.probe(TARGET, include="a.*")
     assert [layer.name for layer in result.probed] == ["a.weight"]
     assert 600 * 600 * 4 <= hub.sent < 600 * 600 * 4 + 200_000
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "model.keras"])
+def test_keras_files_are_read_by_ranges(hub, name):
+    h5py = pytest.importorskip("h5py")
+    kernels = [np.random.default_rng(i).normal(size=(700, 300)).astype("f4") for i in range(2)]
+    buffer, outer = io.BytesIO(), io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for number, kernel in enumerate(kernels):
+            file[f"layers/dense_{number}/vars/0"] = kernel
+    with zipfile.ZipFile(outer, "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("model.weights.h5", buffer.getvalue())
+    hub.files[name] = (outer if name.endswith(".keras") else buffer).getvalue()
+    result = rankwise.probe(f"{TARGET}/{name}", include="dense_1.*")
+    assert [layer.name for layer in result.probed] == ["dense_1.kernel"]
+    assert hub.sent < kernels[0].nbytes * 1.6
+    weight = open_weights(f"{TARGET}/{name}").tensors[1]
+    assert torch.equal(weight.load(), torch.from_numpy(kernels[1].T))
 
 
 def test_the_token_goes_to_the_hub_alone_and_is_never_shown(hub):

@@ -12,6 +12,7 @@ from random import Random
 
 from tests.fuzz.distributed_files import encode_distributed
 from tests.fuzz.gguf_files import encode_gguf
+from tests.fuzz.hdf5_files import encode_hdf5, encode_keras
 from tests.fuzz.layouts import ADAPTERS, PLAIN, QUANTISED, STACKS, Layout
 from tests.fuzz.numpy_files import encode_broken_npy, encode_npz, encode_odd_npy
 from tests.fuzz.onnx_models import EXTERNAL, damage_wire, draw_model, mutate_model
@@ -123,6 +124,16 @@ def _make_onnx(rng: Random) -> Case:
 def _make_gguf(rng: Random) -> Case:
     tensors, _ = _draw_tensors(PLAIN, rng)
     return Case({"w.gguf": encode_gguf(tensors, rng, broken=rng.random() < _BROKEN)}, "w.gguf")
+
+
+def _make_hdf5(rng: Random) -> Case:
+    tensors, _ = _draw_tensors(PLAIN, rng)
+    return Case({"w.h5": encode_hdf5(tensors, rng, broken=rng.random() < _BROKEN)}, "w.h5")
+
+
+def _make_keras(rng: Random) -> Case:
+    tensors, _ = _draw_tensors(PLAIN, rng)
+    return Case({"w.keras": encode_keras(tensors, rng, broken=rng.random() < _BROKEN)}, "w.keras")
 
 
 def _mutate_config(config: dict[str, object], rng: Random) -> Content:
@@ -257,6 +268,8 @@ FORMATS: Mapping[str, Callable[[Random], Case]] = {
     "npy": _make_npy,
     "onnx": _make_onnx,
     "gguf": _make_gguf,
+    "hdf5": _make_hdf5,
+    "keras": _make_keras,
     "folder": _make_folder,
     "distributed": _make_distributed,
     "quantised": lambda rng: _make_layout(QUANTISED, rng),

@@ -23,6 +23,7 @@ import torch
 
 import rankwise
 from tests.fuzz.corpus import make_case, write_case
+from tests.fuzz.hdf5_files import encode_keras
 from tests.fuzz.numpy_files import encode_npy, encode_npz
 from tests.fuzz.onnx_models import make_seed_models
 from tests.fuzz.oracle import Outcome, Reader, Verdict, judge_seed, read_probe
@@ -119,6 +120,7 @@ def prepare_process() -> None:
         "w.npz": encode_npz(tensors, rng, broken=False),
         "w.npy": encode_npy(tensors[0]),
         "w.onnx": make_seed_models()[0],
+        "w.keras": encode_keras(tensors, rng, broken=False),
     }
     with make_folder() as folder:
         for name, content in contents.items():

@@ -163,3 +163,9 @@ def test_a_layer_of_gpt2_in_memory_is_turned():
 
     axes = {weight.name: weight.output_axis for weight in describe_module(layer).tensors}
     assert axes["weight"] == 1
+
+
+@pytest.mark.parametrize(("kind", "axis"), [(None, 1), ("linear", 0), ("recurrent", 0)])
+def test_who_knows_the_kind_of_a_kernel_knows_its_layout(kind: str | None, axis: int) -> None:
+    weight = describe_tensor("dense.kernel", torch.zeros(8, 4), kind)
+    assert find_output_axis(weight, {}) == axis

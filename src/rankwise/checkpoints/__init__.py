@@ -13,6 +13,7 @@ from rankwise.checkpoints.distributed.reader import read_distributed
 from rankwise.checkpoints.folders import Found, find_weights, refuse_member
 from rankwise.checkpoints.gguf.reader import read_gguf
 from rankwise.checkpoints.hub import RepoPath, is_hub_target, open_hub
+from rankwise.checkpoints.keras.reader import read_hdf5, read_keras
 from rankwise.checkpoints.numpy import read_npy, read_npz
 from rankwise.checkpoints.onnx.reader import read_onnx
 from rankwise.checkpoints.ordering import sort_if_alphabetical
@@ -34,6 +35,8 @@ _FLAT = {
     Format.NPY: read_npy,
     Format.ONNX: read_onnx,
     Format.GGUF: read_gguf,
+    Format.HDF5: read_hdf5,
+    Format.KERAS: read_keras,
 }
 _WHOLE = (Format.TORCH_LEGACY, Format.ONNX)  # not over the network
 _SCHEMES = ("http", "https", "s3", "gs", "ftp")

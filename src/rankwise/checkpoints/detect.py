@@ -26,6 +26,8 @@ class Format(Enum):
     NPY = "npy"
     ONNX = "ONNX"
     GGUF = "GGUF"
+    HDF5 = "HDF5"
+    KERAS = "Keras"
     INDEX = "index of shards"
 
 
@@ -36,7 +38,6 @@ _GGML = (b"ggml", b"lmgg", b"tjgg")
 
 # Offset, bytes there, what the file is, what to do.
 _UNSUPPORTED = (
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras .h5), which isn't supported", _TO_NUMPY),
     (0, _GGML, "a GGML file, whose tensors are quantised and not supported", _ORIGINAL),
     (4, b"TFL3", "a TensorFlow Lite model, which isn't supported", _TO_NUMPY),
     (257, b"ustar", "a tar archive, which isn't supported", _UNPACK),
@@ -54,6 +55,7 @@ _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _SUPPORTED = (
     (b"\x93NUMPY", Format.NPY),
     (b"GGUF", Format.GGUF),
+    (b"\x89HDF\r\n\x1a\n", Format.HDF5),
     (_LEGACY, Format.TORCH_LEGACY),
 )
 _PICKLE = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
@@ -112,8 +114,8 @@ def _detect_by_structure(path: Path, head: bytes, size: int) -> Format:
         return Format.INDEX
     what = "a text file, not a checkpoint" if is_text else "in an unknown format"
     raise CheckpointError(
-        f"{format_path(path)}: {what}; expected a .safetensors, PyTorch, .npz, .npy, .onnx or "
-        ".gguf file."
+        f"{format_path(path)}: {what}; expected a .safetensors, PyTorch, .npz, .npy, .onnx, "
+        ".gguf, .h5 or .keras file."
     )
 
 
@@ -130,10 +132,11 @@ def _detect_zip(path: Path) -> Format:
     if any(name.endswith(".npy") for name in names):
         return Format.NPZ
     if "model.weights.h5" in names:
-        what, advice = "a Keras model, which isn't supported", _TO_NUMPY
-    else:
-        what, advice = "a zip archive without a PyTorch checkpoint or arrays in it", _UNPACK
-    raise CheckpointError(f"{format_path(path)}: {what}; {advice}")
+        return Format.KERAS
+    raise CheckpointError(
+        f"{format_path(path)}: a zip archive without a PyTorch checkpoint, a Keras model or arrays "
+        f"in it; {_UNPACK}"
+    )
 
 
 def _is_onnx(path: Path, size: int) -> bool:

@@ -85,7 +85,7 @@ def find_weights(folder: Path, *, notes: tuple[str, ...] = (), follow: bool = Tr
     refuse_foreign(folder, names, WEIGHTS)
     raise CheckpointError(
         f"{format_path(folder)}: a folder without a weight file; "
-        "give the path of a .safetensors, PyTorch, .npz, .npy, .onnx or .gguf file."
+        "give the path of a .safetensors, PyTorch, .npz, .npy, .onnx, .gguf, .h5 or .keras file."
     )
 
 

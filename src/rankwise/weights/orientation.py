@@ -17,6 +17,7 @@ _KERNEL = re.compile(r".*(^|[./])kernel(:0)?", re.DOTALL)
 _GPT2 = re.compile(
     r"(?P<block>.*?)(?P<part>(attn\.|mlp\.)?(c_attn|c_proj|c_fc|q_attn))\.weight", re.S
 )
+_KNOWN = ("linear", "recurrent", "attention")
 _MAX_NAME = 500
 # Experts that compute up and gate projections, and those that project down again.
 _UP = ("gate_up_proj", "up_proj", "gate_proj", "w1", "w3", "wi", "wi_0", "wi_1", "input_linear")
@@ -33,7 +34,8 @@ def find_output_axis(weight: Weight, by_name: ByName) -> int:
         >>> find_output_axis(weight, {})
         1
     """
-    if weight.output_axis or len(weight.shape) < 2:
+    # Who knows the kind of a matrix, from a graph or from its layer, knows its output axis too.
+    if weight.output_axis or len(weight.shape) < 2 or weight.kind in _KNOWN:
         return weight.output_axis
     if len(weight.shape) > 2:
         return _find_axis_of_experts(weight, by_name)
