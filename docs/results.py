@@ -128,6 +128,7 @@ SECTIONS: dict[str, Callable[[StudyResults], str]] = {
     "wgan": to_markdown,
     "epoch_times": times,
     "evolution": evolution,
+    "controls": to_markdown,
 }
 # What is said of two studies together stands below the second.
 POOLED: dict[Callable[[Sequence[StudyResults]], str], tuple[str, ...]] = {
