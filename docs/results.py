@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from results_controls import controls
 from results_tables import by_length, by_option, by_rate, next_beta, pooled, ranking, summary, times
 
 from rankwise.lab import load_runs
@@ -128,6 +129,9 @@ SECTIONS: dict[str, Callable[[StudyResults], str]] = {
     "wgan": to_markdown,
     "epoch_times": times,
     "evolution": evolution,
+    "controls": controls,
+    "scale_up": to_markdown,
+    "untuned": to_markdown,
 }
 # What is said of two studies together stands below the second.
 POOLED: dict[Callable[[Sequence[StudyResults]], str], tuple[str, ...]] = {

@@ -67,10 +67,10 @@ def test_a_network_of_sgd_is_probed_as_rankwise_probes(probes):
     assert found.network_quality == rankwise.probe(model).quality
 
 
-@pytest.mark.parametrize("name", ["rmsgd", "stable-rank-sgd"])
-def test_what_the_optimizer_has_measured_is_not_measured_again(probes, name):
+@pytest.mark.parametrize(("name", "rule"), [("rmsgd", None), ("sgd", "stable-rank")])
+def test_what_the_optimizer_has_measured_is_not_measured_again(probes, name, rule):
     model = network()
-    by = method(name, model, beta=0.5)
+    by = method(name, model, beta=0.5, rule=rule)
     taught(model, by.optimizer)
     by.end_epoch()
     measured = by.last_probe

@@ -13,7 +13,6 @@ from rankwise.lab.networks.transformer import GPT, TransformerBlock
 from rankwise.lab.optimizers import OPTIMIZERS, build_optimizer
 
 LR, DECAY, MOMENTUM, BETA2 = 0.01, 0.05, 0.8, 0.999
-RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
 BATCHES = 4  # an epoch
 SCHEDULE_FREE = ("schedulefree-sgd", "schedulefree-adamw")
 
@@ -258,8 +257,6 @@ TEXTBOOK = {
     "schedulefree-adamw": schedulefree_adamw,
     "lars": lars,
     "lamb": lamb,
-    "stable-rank-sgd": sgd,
-    "stable-rank-adamw": adamw,
 }
 
 
@@ -468,7 +465,7 @@ def test_decay_is_part_of_the_gradient(name):
         torch.testing.assert_close(weight, ends[1][key], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["adamw", "adamp", "sgdp", "muon", "stable-rank-adamw"])
+@pytest.mark.parametrize("name", ["adamw", "adamp", "sgdp", "muon"])
 def test_decoupled_decay_shrinks_a_weight_without_gradient_by_a_share(name):
     net = network()
     before = weights_of(net)
@@ -632,16 +629,18 @@ def test_an_epochs_end_probes_and_sets_rates_where_that_is_the_method(name):
     assert method.last_probe is None
     train(method, closure, range(3))
     rates = [float(group["lr"]) for group in method.optimizer.param_groups]
-    assert (method.last_probe is not None) == (name in RANKED)
+    assert (method.last_probe is not None) == method.has_probe == (name == "rmsgd")
     first = [float(group["lr"]) for group in made(name, net, lr=0.1).optimizer.param_groups]
-    assert (rates != first) == (name in RANKED)
+    assert (rates != first) == (name == "rmsgd")
 
 
-@pytest.mark.parametrize("name", RANKED)
-def test_beta_is_what_an_epoch_without_gain_leaves(name):
+@pytest.mark.parametrize(
+    ("name", "rule"), [("rmsgd", None), ("sgd", "stable-rank"), ("adamw", "stable-rank")]
+)
+def test_beta_is_what_an_epoch_without_gain_leaves(name, rule):
     for beta, left in ((None, 0.98), (0.5, 0.5)):
         net = network()
-        method = made(name, net, lr=1e-7, beta=beta)  # nothing is learned
+        method = made(name, net, lr=1e-7, beta=beta, rule=rule)  # nothing is learned
         train(method, Closure(net), range(3))
         for group in method.optimizer.param_groups:
             assert group["lr"] == pytest.approx(left * 1e-7, rel=1e-12)
@@ -659,13 +658,13 @@ def test_every_parameter_is_trained_and_named(name):
     assert {key: id(param) for key, param in named.items()} == {
         key: id(param) for key, param in net.named_parameters()
     }
-    assert name in (*RANKED, "muon", "adamw-layer-decay") or len(groups) == 1
+    assert name in ("rmsgd", "muon", "adamw-layer-decay") or len(groups) == 1
 
 
 def test_an_unknown_name_is_answered_with_near_ones():
     with pytest.raises(ConfigError, match=r"Unknown optimizer 'rmsgdd'.*rmsgd"):
         made("rmsgdd", network())
-    with pytest.raises(ConfigError, match="stable-rank-adamw"):
+    with pytest.raises(ConfigError, match="adamw-layer-decay"):
         made("???", network())
 
 
@@ -678,13 +677,24 @@ def test_an_unknown_name_is_answered_with_near_ones():
         ("sgd", {"momentum": 1.0}, "momentum from 0"),
         ("sgd-nesterov", {"momentum": 0.0}, "Use sgd instead"),
         ("adam", {"beta": 0.9}, "no beta for adam"),
-        ("adam", {"rule": {"zeta": 2.0}}, "no zeta for adam"),
+        ("adam", {"rule_options": {"zeta": 2.0}}, "no zeta for adam"),
+        ("adam", {"rule": "llr", "rule_options": {"p": 1.0}}, "no p for adam"),
+        ("lamb", {"rule": "llr"}, "no rule for lamb, got 'llr'"),
+        ("rmsgd", {"rule": "llr"}, "one of paper, annealed for rmsgd"),
+        ("sgd", {"rule": "paper"}, "one of stable-rank, .* for sgd"),
+        ("sgd", {"rule": "llr"}, "epochs and batches_per_epoch for rule llr"),
+        ("sgd", {"rule": "annealed"}, "epochs for rule annealed"),
+        ("sgd", {"control": "mean"}, "no control for sgd with no rule"),
+        ("rmsgd", {"control": "mean"}, "no control for rmsgd"),
+        ("sgd", {"rule": "relative-update", "control": "mean"}, "rule relative-update"),
         ("sls", {"batches_per_epoch": None}, "batches_per_epoch for sls"),
         ("schedulefree-sgd", {"momentum": 0.0}, "momentum above 0 for a schedule-free"),
         ("schedulefree-adamw", {"momentum": 0.0}, "momentum above 0 for a schedule-free"),
     ],
     ids=[
-        *("lr", "lr-nan", "decay", "momentum", "nesterov", "beta", "rule", "sls"),
+        *("lr", "lr-nan", "decay", "momentum", "nesterov", "beta", "zeta", "p"),
+        *("no-rule", "rmsgd-rule", "sgd-rule", "llr-epochs", "annealed-epochs", "no-control"),
+        *("rmsgd-control", "global-control", "sls"),
         *("schedulefree-sgd", "schedulefree-adamw"),
     ],
 )
@@ -712,9 +722,9 @@ def test_the_library_is_needed_only_by_what_comes_from_it(monkeypatch):
 
 def test_over_sgd_the_stable_rank_rule_is_rmsgds_at_any_rate():
     rates = []
-    for name in ("rmsgd", "stable-rank-sgd"):
+    for name, rule in (("rmsgd", None), ("sgd", "stable-rank")):
         net = network()
-        method = made(name, net, lr=2.0)
+        method = made(name, net, lr=2.0, rule=rule)
         method.optimizer.step(Closure(net))
         with torch.no_grad():  # a direction that stands out, the same for both
             for param in net.parameters():

@@ -65,6 +65,15 @@ def test_two_processes_train_the_language_model_that_one_does(tmp_path):
     assert differ(one, two) < 1e-9
 
 
+@pytest.mark.parametrize("rule", ["annealed", "temp-balance", "llr", "relative-update"])
+def test_two_processes_set_the_rates_that_one_does(tmp_path, rule):
+    options = {**PLAIN, **PRECISE, "width": 0.25, "optimizer": "sgd", "rule": rule, "lr": 1e-3}
+    one, two = both(tmp_path, options)
+    assert differ(one, two) < 1e-9
+    for a, b in zip(one.layers(), two.layers(), strict=True):
+        assert a.rate == pytest.approx(b.rate, rel=1e-6)
+
+
 def test_a_run_may_go_on_with_another_number_of_processes(tmp_path):
     options = {**PLAIN, **PRECISE, "optimizer": "rmsgd", "out": str(tmp_path / "runs")}
     finish(tmp_path, options)

@@ -51,9 +51,16 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(tmp_path, optimi
     assert len({session.epoch for session in sessions}) > 2  # it went on from several places
 
 
-@pytest.mark.parametrize("optimizer", ["rmsgd", "schedulefree-sgd", "prodigy", "lars", "lamb"])
-def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_from_there(tmp_path, optimizer):
-    options = {**SMALL, "optimizer": optimizer, "epochs": 2, "batch_size": 8}
+@pytest.mark.parametrize(
+    ("optimizer", "rule"),
+    [
+        *((name, None) for name in ("rmsgd", "schedulefree-sgd", "prodigy", "lars", "lamb")),
+        *(("adamw", rule) for rule in ("llr", "relative-update", "temp-balance")),
+        ("muon", "annealed"),
+    ],
+)
+def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_from_there(tmp_path, optimizer, rule):
+    options = {**SMALL, "optimizer": optimizer, "rule": rule, "epochs": 2, "batch_size": 8}
     finish(tmp_path, {**options, "out": str(tmp_path / "whole")})
     out = tmp_path / "stopped"
     child = Child(tmp_path, {**options, "out": str(out)})

@@ -22,6 +22,7 @@ Examples:
   rankwise train --network resnet18 --data cifar10 --optimizer rmsgd --trials 5
   rankwise train --data cifar10 --optimizer sgd --schedule cosine --budget 30m
   rankwise train --network lstm2 --data ptb --optimizer adamw
+  rankwise train --optimizer adamw --rule temp-balance --control shuffled
   rankwise train --config experiment.toml --seed 7
   rankwise train --list
   torchrun --nproc-per-node 2 -m rankwise train --data cifar10
@@ -77,6 +78,7 @@ def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: A
 def format_names() -> str:
     """List all networks, data sets and optimizers by name."""
     from rankwise.lab.data import DATASETS
+    from rankwise.lab.defaults import RULES, WITH_RULES
     from rankwise.lab.networks import IMAGE_NETWORKS, IMAGE_PATTERNS
     from rankwise.lab.networks.language import LANGUAGE_NETWORKS
     from rankwise.lab.optimizers import OPTIMIZERS
@@ -89,6 +91,7 @@ def format_names() -> str:
         "GANs": GAN_NETWORKS,
         "Data sets": (*DATASETS, "folder:PATH", "hf:NAME_OR_PATH", "text:PATH"),
         "Optimizers": OPTIMIZERS,
+        f"Rules for {', '.join(WITH_RULES)}": RULES,
         "Schedules": SCHEDULES,
     }
     return "\n".join(f"{title}:\n{_indent(group)}" for title, group in names.items())

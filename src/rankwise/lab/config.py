@@ -49,13 +49,27 @@ class Config:
         None, 'Instead of epochs, a time: "10m", or "wall clock of 250 SGD epochs".'
     )
     lr: float | None = _option(None, "The learning rate, or the initial one.")
-    beta: float | None = _option(None, "RMSGD's β; by default chosen by epochs and rule.")
-    rule: str | None = _option(None, "RMSGD's rule for rates: paper or annealed.", constant="paper")
-    zeta: float | None = _option(
-        None, "RMSGD's ζ: the weight of a gain in stable rank.", constant=1.0
+    beta: float | None = _option(
+        None, "β of the stable-rank rules; by default chosen by epochs and rule."
     )
-    floor: float | None = _option(None, "RMSGD's smallest rate.")
-    p: float | None = _option(None, "The power in RMSGD's stable rank: 2, or 1.", constant=2.0)
+    rule: str | None = _option(
+        None,
+        "The rule for layers' rates. rmsgd: paper or annealed; sgd, sgd-nesterov, adam, adamw, "
+        "muon: stable-rank, annealed, temp-balance, llr or relative-update.",
+        constant="paper",
+    )
+    control: str | None = _option(
+        None,
+        "Instead of what a rule says by layer: mean or shuffled; none for the rule as it is.",
+        constant="none",
+    )
+    zeta: float | None = _option(
+        None, "ζ of the stable-rank rules: the weight of a gain in stable rank.", constant=1.0
+    )
+    floor: float | None = _option(None, "The smallest rate of the stable-rank rules.")
+    p: float | None = _option(
+        None, "The power in the stable rank of these rules: 2, or 1.", constant=2.0
+    )
     momentum: float | None = _option(None, "Momentum.")
     weight_decay: float | None = _option(None, "Weight decay.")
     schedule: str | None = _option(None, "none, step, cosine or one-cycle.")

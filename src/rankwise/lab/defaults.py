@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import rankwise
 from rankwise._text import suggest_names
@@ -29,6 +29,7 @@ NETWORKS: dict[Kind, tuple[str, ...]] = {
         *("resnet8", "resnet20", "resnet32", "resnet44", "resnet56"),
         *("resnet18", "resnet34", "resnet50", "resnet101", "resnext29", "mobilenetv2", "senet18"),
         *("efficientnetb0", "shufflenetv2", "shufflenetv2-1.5", "vgg16", "densenet121", "vit"),
+        "mlp",
         *("resnet18-imagenet", "resnet34-imagenet", "resnet50-imagenet", "resnet101-imagenet"),
         *("resnext50-imagenet", "mobilenetv2-imagenet"),
     ),
@@ -92,8 +93,6 @@ _RATES: dict[Kind, dict[str, float]] = {
         "lars": 1.0,
         "lamb": 1e-3,  # its authors', in tensorflow_addons
         "adamw-layer-decay": 1e-3,  # ours: as adamw; that of what follows the blocks
-        "stable-rank-sgd": 0.03,  # ours: as rmsgd, whose rule it is
-        "stable-rank-adamw": 1e-3,  # ours: as adamw
     },
     "language": {
         "rmsgd": 15.0,
@@ -118,8 +117,6 @@ _RATES: dict[Kind, dict[str, float]] = {
         "lars": 1.0,  # ours: as for images
         "lamb": 1e-3,  # its authors'
         "adamw-layer-decay": 1e-3,  # ours: as adamw
-        "stable-rank-sgd": 15.0,  # ours: as rmsgd
-        "stable-rank-adamw": 1e-3,  # ours: as adamw
     },
     "gan": {
         "rmsgd": 0.5,
@@ -144,15 +141,17 @@ _RATES: dict[Kind, dict[str, float]] = {
         "lars": 1.0,  # ours: as for images
         "lamb": 1e-3,  # its authors'
         "adamw-layer-decay": 3e-4,  # ours: as adam
-        "stable-rank-sgd": 0.5,  # ours: as rmsgd
-        "stable-rank-adamw": 3e-4,  # ours: as adam
     },
 }
 
 # β: 0.98 for 250 epochs, 0.95 for 100, 0.9 for LSTMs.
 _BETAS: dict[Kind, float] = {"image": 0.98, "language": 0.9, "gpt": 0.9, "gan": 0.95}
-# The optimizers whose rates follow a rule for layers.
-RANKED = ("rmsgd", "stable-rank-sgd", "stable-rank-adamw")
+# The rules for rates that other optimizers than RMSGD take, and the optimizers that take them.
+GAIN_RULES = ("stable-rank", "annealed")
+LAYER_RULES = (*GAIN_RULES, "temp-balance", "llr")
+RULES = (*LAYER_RULES, "relative-update")
+WITH_RULES = ("sgd", "sgd-nesterov", "adam", "adamw", "muon")
+CONTROLS = ("none", "mean", "shuffled")
 
 # Ours, for language: at a rate of 30 a momentum of 0.9 does not train. A narrow lstm1 (embedding
 # 100) on 4,000 lines of PTB, batch 20, training perplexity of three epochs, one run each: 830, 835,
@@ -163,7 +162,7 @@ _MUON_MOMENTUM = 0.95
 # Ours, for GANs: β₁ of the adaptive ones as in DCGAN (Radford et al., 2016). Schedule-free AdamW
 # has none: its β tells where gradients are taken.
 _ADAPTIVE = (
-    *("adam", "adamw", "adamp", "adabelief", "adabound", "radam", "nadam", "stable-rank-adamw"),
+    *("adam", "adamw", "adamp", "adabelief", "adabound", "radam", "nadam"),
     *("prodigy", "lamb"),
 )
 _GAN_BETA1 = 0.5
@@ -171,14 +170,35 @@ _GAN_BETA1 = 0.5
 _SCHEDULES = {"schedulefree-sgd": "none", "schedulefree-adamw": "none", "prodigy": "cosine"}
 
 
+# Names that have become an optimizer and a rule.
+_RENAMED = {"stable-rank-sgd": "sgd", "stable-rank-adamw": "adamw"}
+
+
 def make_optimizer_error(name: str, known: Collection[str]) -> ConfigError:
     """Return the error for an unknown optimizer: the similar names, or all where none is."""
+    if name in _RENAMED:
+        return ConfigError(
+            f"There is no optimizer {name!r} any more. Use --optimizer {_RENAMED[name]} --rule "
+            "stable-rank."
+        )
     near = difflib.get_close_matches(name, known) or known
     return ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
 
 
-def get_defaults(optimizer: str, kind: Kind) -> Defaults:
-    """Return an optimizer's settings for a kind of task.
+def follows_gains(optimizer: str, rule: str | None) -> bool:
+    """Return whether rates follow gains in stable rank, by the paper's rule or its variant.
+
+    Example:
+        >>> follows_gains("rmsgd", None), follows_gains("sgd", None), follows_gains("sgd", "llr")
+        (True, False, False)
+    """
+    return optimizer == "rmsgd" or rule in GAIN_RULES
+
+
+def get_defaults(optimizer: str, kind: Kind, rule: str | None = None) -> Defaults:
+    """Return an optimizer's settings for a kind of task, where `rule` sets its layers' rates.
+
+    SGD with one of the stable-rank rules has RMSGD's settings, as it has RMSGD's rule.
 
     Example:
         >>> get_defaults("rmsgd", "image").lr, get_defaults("rmsgd", "language").beta
@@ -190,7 +210,10 @@ def get_defaults(optimizer: str, kind: Kind) -> Defaults:
     rates = _RATES["image" if kind == "gpt" else kind]
     if optimizer not in rates:
         raise make_optimizer_error(optimizer, rates)
-    lr, beta = rates[optimizer], _BETAS[kind] if optimizer in RANKED else None
+    has_gains = follows_gains(optimizer, rule)
+    if optimizer == "sgd" and has_gains:
+        optimizer = "rmsgd"
+    lr, beta = rates[optimizer], _BETAS[kind] if has_gains else None
     schedule = _SCHEDULES.get(optimizer, "none")
     if kind == "image":
         return Defaults(lr, 5e-4, _momentum(optimizer), beta, schedule, 25, 0.5, None, 128)
@@ -198,7 +221,7 @@ def get_defaults(optimizer: str, kind: Kind) -> Defaults:
         return Defaults(lr, 5e-4, _momentum(optimizer), beta, schedule, 25, 0.5, 1.0, 80)
     if kind == "language":
         # Ours: no schedule for what has a rule of its own for its steps.
-        if optimizer not in (*RANKED, "sls", *_SCHEDULES):
+        if not has_gains and optimizer not in ("sls", *_SCHEDULES):
             schedule = "step"
         momentum = 0.0 if optimizer in _WITHOUT_MOMENTUM else _momentum(optimizer)
         return Defaults(lr, 1e-6, momentum, beta, schedule, 75, 0.1, 0.25, 80)
@@ -213,9 +236,10 @@ def _momentum(optimizer: str) -> float:
 
 _EPOCHS: dict[Kind, int] = {"image": 250, "language": 200, "gpt": 200, "gan": 100}
 _BETA_BY_EPOCHS: tuple[Kind, ...] = ("image", "gan")
-_RULE_OPTIONS = ("beta", "rule", "zeta", "floor", "p")
-_RULES = ("paper", "annealed")
-_DERIVED = ("beta", "floor")  # follow from epochs and rate where they are not given
+_GAIN_OPTIONS = ("beta", "zeta", "floor", "p")
+_RMSGD_RULES = ("paper", "annealed")
+_TIMED_RULES = ("annealed", "llr")  # which need the number of epochs
+_DERIVED = ("beta", "floor", "control")  # follow from the others where they are not given
 _CHOICES = {"precision": PRECISIONS, "schedule": SCHEDULES}
 _POSITIVE = (
     *("epochs", "lr", "batch_size", "width", "length", "critic_steps", "devices", "step_size"),
@@ -257,7 +281,7 @@ def resolve(config: Config) -> Config:
     kind = kind_of(config.network)
     if config.epochs is not None and config.budget is not None:
         raise ConfigError("Expected epochs or a budget, got both. Leave one of them out.")
-    defaults = get_defaults(config.optimizer, kind)
+    defaults = get_defaults(config.optimizer, kind, config.rule)
     missing: dict[str, Any] = {
         field.name: getattr(defaults, field.name)
         for field in fields(defaults)
@@ -269,7 +293,7 @@ def resolve(config: Config) -> Config:
         missing["image_size"] = 32
     full = config.with_(**missing)
     _check(full)
-    return full.with_(**_rule_options(full, config.beta)) if full.optimizer in RANKED else full
+    return full.with_(**_fill_rule(full, config.beta))
 
 
 def omit_derived(config: Config) -> dict[str, Any]:
@@ -284,7 +308,7 @@ def omit_derived(config: Config) -> dict[str, Any]:
     derived = [
         name
         for name in _DERIVED
-        if config.optimizer in RANKED and _resolves_to(config.with_(**{name: None}), config)
+        if getattr(config, name) is not None and _resolves_to(config.with_(**{name: None}), config)
     ]
     return {**config.identity(), **dict.fromkeys(derived)}
 
@@ -296,12 +320,23 @@ def _resolves_to(given: Config, config: Config) -> bool:
         return False
 
 
-def _rule_options(full: Config, beta: float | None) -> dict[str, Any]:
-    """Return what is still None of the rule for rates, as RMSGD has it."""
+def _fill_rule(full: Config, beta: float | None) -> dict[str, Any]:
+    """Return what is still None of the rule for rates, and no control where there is nothing."""
+    is_by_layer = full.optimizer != "rmsgd" and full.rule in LAYER_RULES
+    control = {"control": full.control or "none" if is_by_layer else None}
+    return {**control, **_fill_gains(full, beta)}
+
+
+def _fill_gains(full: Config, beta: float | None) -> dict[str, Any]:
+    """Return what is still None of the paper's rule or its variant, as RMSGD has it."""
+    if not follows_gains(full.optimizer, full.rule):
+        return {}
     missing: dict[str, Any] = {
         field.name: field.metadata["constant"]
         for field in fields(full)
-        if field.metadata["constant"] is not None and getattr(full, field.name) is None
+        if field.name in ("rule", *_GAIN_OPTIONS)
+        and field.metadata["constant"] is not None
+        and getattr(full, field.name) is None
     }
     if full.floor is None:
         missing["floor"] = 0.01 * (full.lr or 0.0)
@@ -360,15 +395,52 @@ def _check_optimizer(config: Config) -> None:
 
 
 def _check_rule(config: Config) -> None:
-    """Check that the options of RMSGD's rule are given to it alone, and fit together."""
-    given = [name for name in _RULE_OPTIONS if getattr(config, name) is not None]
-    if given and config.optimizer not in RANKED:
+    """Check that a rule suits the optimizer, and that its options are given to it alone."""
+    rule, optimizer = config.rule, config.optimizer
+    if optimizer == "rmsgd":
+        _expect(rule in (None, *_RMSGD_RULES), config, "rule", " or ".join(_RMSGD_RULES))
+    elif rule is not None:
+        if optimizer not in WITH_RULES:
+            takers = ", ".join(("rmsgd", *WITH_RULES))
+            raise ConfigError(f"{optimizer} has no option rule; it belongs to {takers}.")
+        _expect(rule in RULES, config, "rule", f"one of {', '.join(RULES)} for {optimizer}")
+    given = next((name for name in _GAIN_OPTIONS if getattr(config, name) is not None), None)
+    if given is not None and not follows_gains(optimizer, rule):
         raise ConfigError(
-            f"{config.optimizer} has no option {given[0]}; it belongs to {', '.join(RANKED)}."
+            f"{optimizer}{f' with rule {rule}' if rule else ''} has no option {given}; it belongs "
+            f"to rmsgd, and to the rules {' and '.join(GAIN_RULES)}."
         )
-    _expect(config.rule in (None, *_RULES), config, "rule", " or ".join(_RULES))
-    if config.rule == "annealed" and config.epochs is None:
-        raise ConfigError("Expected epochs for rule annealed, which ends with them, got a budget.")
+    if rule in _TIMED_RULES and config.epochs is None:
+        raise ConfigError(f"Expected epochs for rule {rule}, which follows them, got a budget.")
+    _check_control(config)
+
+
+def get_control(config: Config) -> Literal["mean", "shuffled"] | None:
+    """Return the control as LayerwiseLR takes it."""
+    return cast(Literal["mean", "shuffled"], config.control) if _has_control(config) else None
+
+
+def _has_control(config: Config) -> bool:
+    return config.control not in (None, "none")
+
+
+def _check_control(config: Config) -> None:
+    """Check that there is a rule by layer for a control to replace."""
+    control = config.control
+    _expect(control in (None, *CONTROLS), config, "control", f"one of {', '.join(CONTROLS)}")
+    if not _has_control(config):
+        return
+    if config.optimizer == "rmsgd":
+        rule = "annealed" if config.rule == "annealed" else "stable-rank"
+        raise ConfigError(
+            f"Expected no control for rmsgd, got {control!r}. Use --optimizer sgd --rule {rule}, "
+            "the same rule with the rate outside of the momentum."
+        )
+    if config.rule not in LAYER_RULES:
+        raise ConfigError(
+            f"Expected a rule by layer with control {control!r}: one of {', '.join(LAYER_RULES)}, "
+            f"got {config.rule or 'none'}."
+        )
 
 
 def _expect(right: bool, config: Config, name: str, what: str) -> None:

@@ -21,10 +21,18 @@ from torch.optim import Optimizer
 
 import rankwise
 from rankwise.errors import ConfigError
-from rankwise.lab.defaults import RANKED, make_optimizer_error
+from rankwise.lab.defaults import (
+    GAIN_RULES,
+    LAYER_RULES,
+    RULES,
+    WITH_RULES,
+    follows_gains,
+    make_optimizer_error,
+)
 from rankwise.lab.lamb import LAMB
 from rankwise.lab.layer_decay import list_depths
 from rankwise.lab.line_search import SLS
+from rankwise.optim.controls import Control
 
 _REFERENCE = 0.03  # the first rate of the paper's rule
 _BETA2 = 0.999
@@ -40,7 +48,7 @@ _LAYER_DECAY = 0.75  # for each block (Bao et al., 2022; He et al., 2022)
 
 @dataclass(frozen=True)
 class EpochOptimizer:
-    """An optimizer, and what sets its layers' rates at the end of an epoch, if anything does.
+    """An optimizer, and what sets its layers' rates, if anything does.
 
     One whole update is `loss = self.optimizer.step(closure)`. The closure zeroes the gradients,
     computes the loss, backpropagates and returns the loss; where gradients are disabled it only
@@ -50,7 +58,7 @@ class EpochOptimizer:
     """
 
     optimizer: Optimizer
-    rates: rankwise.StableRankLR | None = None  # for the two named "stable-rank"
+    rates: rankwise.LayerwiseLR | None = None  # where there is a rule, but for RMSGD's own
 
     @property
     def averages(self) -> bool:
@@ -67,12 +75,24 @@ class EpochOptimizer:
         if self.averages:
             self.optimizer.eval()  # type: ignore[attr-defined]
 
+    def end_step(self) -> None:
+        """Set the rates after a step of the optimizer, for rules that count steps."""
+        if self.rates is not None and self.rates.every != "epoch":
+            self.rates.step()
+
     def end_epoch(self) -> None:
-        """Measure the layers and set their rates, where that is part of the method."""
+        """Measure the layers and set their rates, for methods that do so once per epoch."""
         if isinstance(self.optimizer, rankwise.RMSGD):
             self.optimizer.epoch_step()
-        elif self.rates is not None:
+        elif self.rates is not None and self.rates.every == "epoch":
             self.rates.step()
+
+    @property
+    def has_probe(self) -> bool:
+        """Whether the end of an epoch makes a probe of the network."""
+        if self.rates is not None:
+            return self.rates.rule.measures == "stable_rank"
+        return isinstance(self.optimizer, rankwise.RMSGD)
 
     @property
     def last_probe(self) -> rankwise.Probe | None:
@@ -116,7 +136,8 @@ class _Options:
     weight_decay: float
     momentum: float
     beta: float | None
-    rule: dict[str, Any]
+    rule: str | None
+    rule_options: dict[str, Any]
     batches_per_epoch: int | None
     epochs: int | None
     mean_over_processes: Callable[[Tensor], Tensor] | None
@@ -142,16 +163,39 @@ def _all_params(network: nn.Module) -> list[dict[str, Any]]:
     return [_group(dict(network.named_parameters()))]
 
 
+def _choose_groups(network: nn.Module, given: _Options) -> list[dict[str, Any]]:
+    """Return one group; with a rule one per layer.
+
+    LLR keeps vectors, such as norms and biases, at the global rate: there they have groups of their
+    own.
+    """
+    if given.rule is None:
+        return _all_params(network)
+    return _layer_groups(network, (lambda _, p: p.ndim < 2) if given.rule == "llr" else None)
+
+
+def _layer_groups(
+    network: nn.Module, apart: Callable[[str, Tensor], bool] | None
+) -> list[dict[str, Any]]:
+    """Return groups by layer, with another one for those of its parameters that are `apart`."""
+    groups = rankwise.layer_groups(network, no_decay=apart)
+    for group in groups:  # the decay is the same with a rule and without one
+        group.pop("weight_decay", None)
+    return groups
+
+
 def _group(named: dict[str, nn.Parameter], **options: object) -> dict[str, Any]:
     return {"params": list(named.values()), "param_names": list(named), **options}
 
 
 def _rmsgd(network: nn.Module, given: _Options) -> Optimizer:
+    annealed: dict[str, Any] = {"variant": "annealed", "epochs": given.epochs}
     return rankwise.RMSGD(
         network.named_parameters(),
         momentum=given.momentum,
         beta=given.beta,
-        **given.rule,
+        **(annealed if given.rule == "annealed" else {}),
+        **given.rule_options,
         **given.common,
     )
 
@@ -161,7 +205,7 @@ def _from_torch(name: str, *options: str) -> Callable[[nn.Module, _Options], Opt
 
     def build(network: nn.Module, given: _Options) -> Optimizer:
         chosen = {option: getattr(given, option) for option in options}
-        return getattr(torch.optim, name)(_all_params(network), **chosen, **given.common)
+        return getattr(torch.optim, name)(_choose_groups(network, given), **chosen, **given.common)
 
     return build
 
@@ -182,9 +226,8 @@ def _from_library(
 def _sgd_nesterov(network: nn.Module, given: _Options) -> Optimizer:
     if not given.momentum:
         raise ConfigError("Expected a momentum above 0 for sgd-nesterov, got 0. Use sgd instead.")
-    return torch.optim.SGD(
-        _all_params(network), momentum=given.momentum, nesterov=True, **given.common
-    )
+    groups = _choose_groups(network, given)
+    return torch.optim.SGD(groups, momentum=given.momentum, nesterov=True, **given.common)
 
 
 def _sam(network: nn.Module, given: _Options) -> Optimizer:
@@ -243,6 +286,11 @@ def _muon(network: nn.Module, given: _Options) -> Optimizer:
     muon = {"use_muon": True, "momentum": given.momentum, "use_adjusted_lr": True}
     adamw = {"use_muon": False, "betas": (0.9, _BETA2), "eps": 1e-8}
     groups = [_group(inner, **muon, **options), _group(outer, **adamw, **options)]
+    if given.rule is not None:  # in each layer a group of either kind
+        groups = [
+            {**group, **(muon if group["param_names"][0] in hidden else adamw), **options}
+            for group in _layer_groups(network, lambda name, _: name not in hidden)
+        ]
     return _import_library().Muon([group for group in groups if group["params"]])
 
 
@@ -320,15 +368,6 @@ def _adamw_layer_decay(network: nn.Module, given: _Options) -> Optimizer:
     return torch.optim.AdamW(groups, betas=given.betas, **given.common)
 
 
-def _layered_sgd(network: nn.Module, given: _Options) -> Optimizer:
-    groups = rankwise.layer_groups(network)
-    return torch.optim.SGD(groups, momentum=given.momentum, **given.common)
-
-
-def _layered_adamw(network: nn.Module, given: _Options) -> Optimizer:
-    return torch.optim.AdamW(rankwise.layer_groups(network), betas=given.betas, **given.common)
-
-
 _BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
     "rmsgd": _rmsgd,
     "sgd": _from_torch("SGD", "momentum"),
@@ -355,11 +394,9 @@ _BUILDERS: dict[str, Callable[[nn.Module, _Options], Optimizer]] = {
     "lars": _from_library("LARS", "momentum", trust_coefficient=_TRUST),
     "lamb": _lamb,
     "adamw-layer-decay": _adamw_layer_decay,
-    "stable-rank-sgd": _layered_sgd,
-    "stable-rank-adamw": _layered_adamw,
 }
 OPTIMIZERS = tuple(_BUILDERS)
-_LAYERED = ("stable-rank-sgd", "stable-rank-adamw")
+_LIKE_SGD = ("sgd", "sgd-nesterov")  # whose rates are of the size of RMSGD's
 
 
 def build_optimizer(
@@ -370,7 +407,10 @@ def build_optimizer(
     weight_decay: float,
     momentum: float = 0.9,
     beta: float | None = None,
-    rule: Mapping[str, Any] | None = None,
+    rule: str | None = None,
+    rule_options: Mapping[str, Any] | None = None,
+    control: Control | None = None,
+    seed: int = 0,
     batches_per_epoch: int | None = None,
     epochs: int | None = None,
     mean_over_processes: Callable[[Tensor], Tensor] | None = None,
@@ -378,10 +418,12 @@ def build_optimizer(
     """Build one of OPTIMIZERS for a network.
 
     `lr` is the first rate; for SLS the longest step. `momentum` is β₁ for optimizers like Adam;
-    AdaGrad, RMSProp and SLS have none. `beta` and `rule`, more options of the rule for rates,
-    belong to RMSGD and the two named "stable-rank". SLS uses `batches_per_epoch`, by which its
-    steps grow, and `mean_over_processes`; schedule-free optimizers warm up for a share of
-    `epochs` × `batches_per_epoch`.
+    AdaGrad, RMSProp and SLS have none. `rule` is RMSGD's, or what LayerwiseLR is given for an
+    optimizer in WITH_RULES, with `control` and the `seed` of that. `beta` and `rule_options`, which
+    are zeta, floor and p, belong to RMSGD and the rules by gains in stable rank. SLS uses
+    `batches_per_epoch`, by which its steps grow, and `mean_over_processes`; schedule-free
+    optimizers warm up for a share of `epochs` × `batches_per_epoch`, and LLR's number of steps is
+    that product.
 
     Example:
         >>> import torch
@@ -398,38 +440,71 @@ def build_optimizer(
     """
     if name not in _BUILDERS:
         raise make_optimizer_error(name, OPTIMIZERS)
-    _check(name, lr=lr, weight_decay=weight_decay, momentum=momentum, beta=beta)
-    rule = {key: value for key, value in (rule or {}).items() if value is not None}
-    if rule and name not in RANKED:
-        raise ConfigError(
-            f"Expected no {', '.join(rule)} for {name}, which has no rule for its rates. "
-            f"It belongs to {', '.join(RANKED)}."
-        )
+    options = {key: value for key, value in (rule_options or {}).items() if value is not None}
+    if beta is not None:
+        options["beta"] = beta
+    _check(lr=lr, weight_decay=weight_decay, momentum=momentum)
+    _check_rule(name, rule, options, control)
+    options.pop("beta", None)
     given = _Options(
-        lr, weight_decay, momentum, beta, rule, batches_per_epoch, epochs, mean_over_processes
+        *(lr, weight_decay, momentum, beta, rule, options),
+        *(batches_per_epoch, epochs, mean_over_processes),
     )
     optimizer = _BUILDERS[name](network, given)
-    if name not in _LAYERED:
+    if name == "rmsgd" or rule is None:
         return EpochOptimizer(optimizer)
+    made = _make_rule(name, given)
+    return EpochOptimizer(
+        optimizer, rankwise.LayerwiseLR(optimizer, made, control=control, seed=seed)
+    )
+
+
+def _make_rule(name: str, given: _Options) -> rankwise.RateRule[Any]:
+    """Return the rule of a name, over an optimizer of a name."""
+    if given.rule == "temp-balance":
+        return rankwise.TempBalance()
+    if given.rule == "relative-update":
+        return rankwise.RelativeUpdate()
+    if given.rule == "llr":
+        if given.epochs is None or given.batches_per_epoch is None:
+            raise ConfigError("Expected epochs and batches_per_epoch for rule llr, got none.")
+        return rankwise.LLR(given.epochs * given.batches_per_epoch)
     # Over SGD it is the paper's rule at any first rate; for others gains are relative to theirs.
-    reference = lr if name == "stable-rank-sgd" else _REFERENCE
-    if "floor" in rule:
-        rule["floor"] /= lr  # a share of the first rate there
-    rates = rankwise.StableRankLR(optimizer, beta=beta, reference=reference, **rule)
-    return EpochOptimizer(optimizer, rates)
+    options = {"reference": given.lr if name in _LIKE_SGD else _REFERENCE, **given.rule_options}
+    if given.beta is not None:
+        options["beta"] = given.beta
+    if "floor" in options:
+        options["floor"] /= given.lr  # a share of the first rate there
+    if given.rule == "stable-rank":
+        return rankwise.StableRank(**options)
+    if given.epochs is None:
+        raise ConfigError("Expected epochs for rule annealed, which ends with them, got none.")
+    return rankwise.AnnealedStableRank(given.epochs, **options)
 
 
-def _check(
-    name: str, *, lr: float, weight_decay: float, momentum: float, beta: float | None
-) -> None:
+def _check(*, lr: float, weight_decay: float, momentum: float) -> None:
     if not 0 < lr < math.inf:
         raise ConfigError(f"Expected a learning rate above 0 and finite, got {lr}.")
     if not 0 <= weight_decay < math.inf:
         raise ConfigError(f"Expected a weight decay of 0 or more and finite, got {weight_decay}.")
     if not 0 <= momentum < 1:
         raise ConfigError(f"Expected a momentum from 0 up to but not 1, got {momentum}.")
-    if beta is not None and name not in RANKED:
+
+
+def _check_rule(
+    name: str, rule: str | None, options: Mapping[str, Any], control: Control | None
+) -> None:
+    known = ("paper", "annealed") if name == "rmsgd" else RULES if name in WITH_RULES else ()
+    if rule is not None and rule not in known:
+        expected = f"one of {', '.join(known)}" if known else "no rule"
+        raise ConfigError(f"Expected {expected} for {name}, got {rule!r}.")
+    if options and not follows_gains(name, rule):
         raise ConfigError(
-            f"Expected no beta for {name}, which has no such option, got {beta}. "
-            f"It belongs to {', '.join(RANKED)}."
+            f"Expected no {', '.join(options)} for {name}, which has no such option. It belongs to "
+            f"rmsgd and the rules {' and '.join(GAIN_RULES)}."
+        )
+    if control is not None and (name == "rmsgd" or rule not in LAYER_RULES):
+        raise ConfigError(
+            f"Expected no control for {name} with {f'rule {rule}' if rule else 'no rule'}: it "
+            f"belongs to the rules {', '.join(LAYER_RULES)}, got {control!r}."
         )

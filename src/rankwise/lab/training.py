@@ -275,9 +275,10 @@ def _measure_epoch(state: TrainingState) -> tuple[EpochRecord, LayerColumns]:
             for optimizer in state.optimizers.values():
                 optimizer.eval()
             task.refresh_statistics(state.epoch)
-    with state.clock("probe"):
-        for optimizer in state.optimizers.values():
+    for optimizer in state.optimizers.values():
+        with state.clock("probe" if optimizer.has_probe else "step"):
             optimizer.end_epoch()
+    with state.clock("probe"):
         layers, figures = measure_layers(task.parts, state.optimizers)
         for network in task.parts.values():
             broadcast_buffers(state.fabric, network)
@@ -331,7 +332,7 @@ def _measure_sgd_epoch(
 ) -> float:
     """Return the seconds that an epoch of SGD takes here, by the same steps on the same data."""
     callback.on_message("Measuring how long an epoch of SGD takes.")
-    names = ("lr", "momentum", "beta", "rule", "zeta", "floor", "p")
+    names = ("lr", "momentum", "beta", "rule", "control", "zeta", "floor", "p")
     plain = config.with_(optimizer="sgd", schedule="none", **dict.fromkeys(names))
     state = TrainingState.build(resolve(plain), fabric, Budget(_MEASURED_EPOCHS, None))
     warm = min(3, state.task.per_epoch - 1)  # the first batches are slower and don't count

@@ -18,7 +18,7 @@ from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config
 from rankwise.lab.data import is_text, load_dataset
 from rankwise.lab.data.dataset import TextDataset, take_subset
-from rankwise.lab.defaults import kind_of
+from rankwise.lab.defaults import get_control, kind_of
 from rankwise.lab.devices import average_over_processes, max_over_processes
 from rankwise.lab.networks import select_variant
 from rankwise.lab.networks.language import LANGUAGE_NETWORKS
@@ -68,7 +68,10 @@ class TrainingState:
                 weight_decay=config.weight_decay or 0.0,
                 momentum=config.momentum or 0.0,
                 beta=config.beta,
-                rule=_rule_options(config),
+                rule=config.rule,
+                rule_options={name: getattr(config, name) for name in ("zeta", "floor", "p")},
+                control=get_control(config),
+                seed=config.seed,
                 batches_per_epoch=task.per_epoch,
                 epochs=config.epochs,
                 mean_over_processes=partial(average_over_processes, fabric),
@@ -80,7 +83,7 @@ class TrainingState:
     @property
     def trained(self) -> float:
         """Seconds of training by this process's clock, which count against a budget of time."""
-        needs_probe = any(one.last_probe is not None for one in self.optimizers.values())
+        needs_probe = any(one.has_probe for one in self.optimizers.values())
         probe = self.clocks["probe"] if needs_probe else 0.0
         return self.spent + self.clocks["data"] + self.clocks["step"] + probe
 
@@ -227,15 +230,6 @@ def _get_rates(network: nn.Module, optimizer: EpochOptimizer) -> dict[str, float
 def _get_rate(group: Mapping[str, Any]) -> float:
     """Return the rate of the last step: what SLS found, Prodigy's estimate of d times its rate."""
     return float(group.get("step_size", group["lr"]) * group.get("d", 1.0))
-
-
-def _rule_options(config: Config) -> dict[str, Any]:
-    """Return what else RMSGD's rule is given; all None for optimizers without one."""
-    names = {"rule": "variant", "zeta": "zeta", "floor": "floor", "p": "p"}
-    given = {theirs: getattr(config, ours) for ours, theirs in names.items()}
-    if config.rule == "annealed":
-        given["epochs"] = config.epochs
-    return given
 
 
 def _build_task(config: Config, fabric: Fabric) -> Task:

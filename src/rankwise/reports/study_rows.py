@@ -36,7 +36,7 @@ _TIMELESS = frozenset(
         "step_size",
         "gamma",
         "clip",
-        "rule",
+        "control",
         "zeta",
         "floor",
         "p",

@@ -34,7 +34,7 @@ PUBLISHED = {
 }
 # The paper's Table 6, in millions.
 PUBLISHED_SMALL = {"resnet20": 0.27, "resnet32": 0.46, "resnet44": 0.66, "resnet56": 0.85}
-CONVOLUTIONAL = [name for name in IMAGE_NETWORKS if name != "vit"]
+CONVOLUTIONAL = [name for name in IMAGE_NETWORKS if name not in ("vit", "mlp")]
 FAMILIES = [
     "resnet8",
     "resnet18",

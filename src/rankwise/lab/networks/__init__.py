@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -43,6 +45,20 @@ _resnet34 = partial(build_resnet, block=BasicBlock, blocks=(3, 4, 6, 3))
 _resnet50 = partial(build_resnet, block=Bottleneck, blocks=(3, 4, 6, 3))
 _resnet101 = partial(build_resnet, block=Bottleneck, blocks=(3, 4, 23, 3))
 
+_MLP_LAYERS, _MLP_WIDTH = 3, 256
+
+
+def _build_mlp(spec: NetworkSpec) -> nn.Module:
+    """Build a perceptron of three hidden layers, 256 wide at width 1, with ReLU and no norms."""
+    sizes = [spec.channels * spec.size**2, *[spec.scale(_MLP_WIDTH)] * _MLP_LAYERS]
+    parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    for number, (inputs, outputs) in enumerate(pairwise(sizes), start=1):
+        parts[f"hidden{number}"] = nn.Linear(inputs, outputs)
+        parts[f"activation{number}"] = nn.ReLU()
+    parts["classifier"] = nn.Linear(sizes[-1], spec.classes)
+    return nn.Sequential(parts)
+
+
 IMAGE_NETWORKS: dict[str, Callable[[NetworkSpec], nn.Module]] = {
     "resnet8": partial(build_small_resnet, n=1),
     "resnet20": partial(build_small_resnet, n=3),
@@ -62,6 +78,7 @@ IMAGE_NETWORKS: dict[str, Callable[[NetworkSpec], nn.Module]] = {
     "vgg16": build_vgg16,
     "densenet121": build_densenet121,
     "vit": build_vit,
+    "mlp": _build_mlp,
     "resnet18-imagenet": partial(_resnet18, stem=make_imagenet_stem),
     "resnet34-imagenet": partial(_resnet34, stem=make_imagenet_stem),
     "resnet50-imagenet": partial(_resnet50, stem=make_imagenet_stem),

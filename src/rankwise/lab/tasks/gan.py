@@ -136,7 +136,7 @@ class GanTask(Task):
                     param.grad.copy_(average_over_processes(self.fabric, param.grad))
 
         return self.update(
-            optimizers[part].optimizer,
+            optimizers[part],
             network,
             loss_of,
             position,

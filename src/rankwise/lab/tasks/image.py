@@ -94,7 +94,7 @@ class ImageTask(Task):
             first.append(logits.detach())
             return self._loss(logits, batch.targets)
 
-        loss = self.update(optimizers[""].optimizer, self.network, loss_of, position)
+        loss = self.update(optimizers[""], self.network, loss_of, position)
         return self._sums(loss, first[0], batch.targets)
 
     def scores(self, sums: Mapping[str, float]) -> dict[str, float]:

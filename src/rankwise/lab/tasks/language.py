@@ -80,7 +80,7 @@ class LanguageTask(Task):
             after.append(memory)
             return cross_entropy(to_full_precision(logits).flatten(0, 1), batch.targets.flatten())
 
-        loss = self.update(optimizers[""].optimizer, self.network, loss_of, position)
+        loss = self.update(optimizers[""], self.network, loss_of, position)
         self.memory = _detach(after[0])
         count = batch.targets.numel()
         return {"loss": loss * count, "count": torch.tensor(float(count), device=loss.device)}

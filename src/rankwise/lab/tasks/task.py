@@ -72,7 +72,7 @@ class Task(Protocol):
 
     def update(
         self,
-        optimizer: Optimizer,
+        optimizer: EpochOptimizer,
         network: nn.Module,
         loss_of: Callable[[], Tensor],
         position: Position,
@@ -81,15 +81,17 @@ class Task(Protocol):
         after_backward: Callable[[], None] | None = None,
     ) -> Tensor:
         """Do one update, with random numbers of its position's and process's own."""
-        return update(
+        loss = update(
             self.fabric,
-            optimizer,
+            optimizer.optimizer,
             network,
             loss_of,
             seed=derive_seed(self.config.seed, purpose, *position, self.fabric.global_rank),
             clip=self.config.clip or 0.0,
             after_backward=after_backward,
         )
+        optimizer.end_step()
+        return loss
 
 
 def prepare_network(network: nn.Module, config: Config, fabric: Fabric) -> nn.Module:
