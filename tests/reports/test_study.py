@@ -357,6 +357,17 @@ def test_epoch_times_tell_a_probe_that_training_needs_from_one_for_the_record():
     assert found["sgd", "total"] == pytest.approx(2.0)
 
 
+def test_epoch_times_are_of_one_rule_over_an_optimizer():
+    runs = [
+        *trials([0.7, 0.8], optimizer="sgd"),
+        *trials([0.7, 0.8], optimizer="sgd", rule="temp-balance", pace=2.0),
+        *trials([0.7, 0.8], optimizer="rmsgd", rule="paper"),
+        *trials([0.7, 0.8], optimizer="rmsgd", rule="annealed"),
+    ]
+    rows = rows_of(picture(make_study_page(runs, title="t"), "Time per epoch"))
+    assert {row["setting"] for row in rows} == {"sgd", "sgd rule=temp-balance", "rmsgd"}
+
+
 def test_unlike_numbers_of_epochs_are_warned_of():
     short = run(0.8, optimizer="sgd")
     short = Run(short.folder, short.config, "finished", short.epochs[:2])

@@ -328,7 +328,7 @@ def test_scores_of_two_kinds_do_not_share_a_name(tmp_path):
 
 
 def test_a_comparison_fits_a_terminal(tmp_path):
-    for optimizer in ("schedulefree-adamw", "rmsgd"):
+    for optimizer in ("sgd-nesterov", "rmsgd"):
         two_epochs(tmp_path, [0.99, 0.98, 0.5], optimizer=optimizer)
     lines = format_trials(group_trials(load_runs(tmp_path))).splitlines()
     assert max(map(len, lines)) <= 80

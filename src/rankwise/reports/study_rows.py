@@ -199,6 +199,9 @@ def _compute_gap(run: Run, trials: Trials) -> float | None:
 def _group_by_time(settings: Sequence[Trials]) -> dict[str, list[Run]]:
     """Finished runs by optimizer and by what else an epoch's time may depend on."""
     options = [trials.options for trials in settings]
+    for one in options:
+        if one["optimizer"] == "rmsgd":  # both of its rules measure the same
+            one["rule"] = None
     names = [name for name in differing_options(options) if name not in _TIMELESS]
     groups: dict[str, list[Run]] = {}
     for trials, own in zip(settings, options, strict=True):
