@@ -1,5 +1,7 @@
 """Rules for layers' rates over the lab's optimizers."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -107,10 +109,11 @@ def test_llr_lasts_a_fifth_of_all_steps_and_leaves_vectors_alone():
     assert method.rates.rule == rankwise.LLR(210)
     run(method, net)
     multipliers = method.rates.multipliers()
-    for group in method.optimizer.param_groups:
-        if all(param.ndim < 2 for param in group["params"]):
-            assert multipliers[group["name"]] == 1.0
-        assert group["weight_decay"] == 0.01  # as without a rule
+    groups = method.optimizer.param_groups
+    vectors = [group for group in groups if all(p.ndim < 2 for p in group["params"])]
+    assert len(vectors) == 4
+    assert {multipliers[group["name"]] for group in vectors} == {1.0}
+    assert {group["weight_decay"] for group in groups} == {0.01}  # as without a rule
     assert max(multipliers.values()) == 3.0
 
 
@@ -265,21 +268,32 @@ def test_a_rule_in_steps_acts_within_an_epoch(tmp_path, rule):
     assert len(set(seen)) > 1
 
 
-def test_time_that_a_rule_measures_counts_against_a_budget(tmp_path, monkeypatch):
-    """Whether it makes a probe, which is a clock of its own, or not."""
-    for rule, clock in (("stable-rank", "probe"), ("temp-balance", "step")):
-        seen = {}
+@pytest.mark.parametrize("rule", ["stable-rank", "temp-balance", "llr"])
+def test_time_that_a_rule_measures_counts_against_a_budget(tmp_path, monkeypatch, rule):
+    """Whether it makes a probe, which has a clock of its own, or not."""
 
-        def record(self, original=rankwise.LayerwiseLR.step, seen=seen):
-            seen["called"] = True
-            original(self)
+    def measure(self, original=rankwise.LayerwiseLR.step):
+        time.sleep(0.1 if rule != "llr" else 0.01)
+        original(self)
 
-        monkeypatch.setattr(rankwise.LayerwiseLR, "step", record)
-        run = trained(tmp_path, optimizer="sgd", rule=rule, width=0.2)
-        assert seen
-        seconds = run.epochs[-1].seconds
-        parts = seconds.data + seconds.step + (seconds.probe if clock == "probe" else 0.0)
-        assert seconds.trained == pytest.approx(parts, rel=1e-3)
+    monkeypatch.setattr(rankwise.LayerwiseLR, "step", measure)
+    run = trained(tmp_path, optimizer="sgd", rule=rule, network="mlp", width=0.1)
+    seconds = run.epochs[-1].seconds
+    probe = seconds.probe if rule == "stable-rank" else 0.0
+    assert seconds.trained == pytest.approx(seconds.data + seconds.step + probe, rel=1e-3)
+    assert (probe or seconds.step) > 0.1
+
+
+def test_a_run_has_the_control_that_it_is_asked_for(tmp_path):
+    options = {"optimizer": "sgd", "rule": "temp-balance", "network": "mlp", "epochs": 2}
+    own, mean, shuffled = (
+        [layer.rate for layer in trained(tmp_path, control=control, **options).layers()]
+        for control in CONTROLS
+    )
+    assert own[1] != own[2]  # of the two layers that are neither first nor last
+    assert mean[1] == mean[2] == pytest.approx((own[1] + own[2]) / 2)
+    assert shuffled[1] != shuffled[2]
+    assert sorted(shuffled) == sorted(own)
 
 
 def test_a_gpt_takes_every_rule():

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import re
 import shlex
 
@@ -9,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 from rankwise.cli import app
+from rankwise.lab.config import Config
 from rankwise.lab.defaults import resolve
 from rankwise.lab.size_space import sample_networks
 from rankwise.study.grid import read_study
@@ -88,6 +90,18 @@ def test_every_table_and_figure_has_a_study_at_both_scales(scale):
 def test_records_are_of_studies_that_are_there():
     known = {path.stem for path in (STUDIES / "cpu").glob("*.toml")}
     assert {path.stem for path in (STUDIES / "records").glob("*.jsonl")} <= known
+
+
+@pytest.mark.parametrize(
+    "path", sorted(STUDIES.glob("records/*.jsonl")), ids=lambda path: path.stem
+)
+def test_recorded_runs_have_the_names_that_their_options_give(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = [record for line in lines if "config" in (record := json.loads(line))]
+    assert records
+    for record in records:
+        config = Config(**record["config"])
+        assert config.name == resolve(config).name == record["name"]
 
 
 DOCS = ROOT / "docs"
