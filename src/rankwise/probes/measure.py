@@ -58,8 +58,9 @@ def estimate_cost(weight: Weight, modes: Modes = "both") -> Cost:
     sides = [(u.rows, u.columns) for u in _plan(weight, modes)]
     # A Gram matrix takes L²M/2 multiplications, its eigenvalues 4L³/3 at a third of the speed.
     work = math.fsum(rows * rows * (columns / 2 + 4 * rows) for rows, columns in sides)
+    # The Gram matrix, and two copies that the library for eigenvalues makes.
     largest = max(
-        16 * rows * rows + 8 * count_block_entries(rows, columns) for rows, columns in sides
+        24 * rows * rows + 8 * count_block_entries(rows, columns) for rows, columns in sides
     )
     return Cost(work, largest + math.prod(weight.shape) * weight.dtype.itemsize)
 
