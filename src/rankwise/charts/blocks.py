@@ -199,7 +199,7 @@ def draw_cells(
 
 
 def compute_least_width(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Return the width in pixels below which the cells of a map can't be told apart."""
+    """Return the width in pixels below which the cells of a map can't be distinguished."""
     columns = len({row["column"] for row in rows})
     return LABEL_ROOM + NARROWEST * columns
 

@@ -12,6 +12,7 @@ from rankwise._text import quote
 from rankwise.checkpoints.distributed.pieces import Piece, check_cover, is_inside
 from rankwise.checkpoints.distributed.program import Translator, list_dtypes
 from rankwise.checkpoints.pytorch.archive import load_program
+from rankwise.checkpoints.pytorch.inert import InertObject
 from rankwise.checkpoints.safety import convert_errors, format_path
 from rankwise.errors import CheckpointError
 
@@ -51,24 +52,14 @@ class Metadata:
     others: int
 
 
-class Record:
-    """An object of a class that PyTorch describes checkpoints by: its state, and no behaviour."""
+class Record(InertObject):
+    """An object of a class that PyTorch describes checkpoints by: its fields, and no behaviour."""
 
-    __slots__ = ("state",)  # there may be very many
-    state: object  # a dictionary of fields, or a tuple
-
-    def __new__(cls, *_: object) -> Record:
-        """Make one of any arguments, which are not kept."""
-        record = super().__new__(cls)
-        record.state = None
-        return record
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
+    __slots__ = ()
 
     def read(self, name: str) -> object:
         """Return a field, None where there is none."""
-        state = self.state
+        state = self.content
         return state.get(name) if isinstance(state, dict) else None
 
 
@@ -222,7 +213,7 @@ def _read_tensor(
     name: str, item: Record, places: Mapping[tuple[str, tuple[int, ...]], _Place]
 ) -> SplitTensor:
     properties, shape, chunks = (item.read(field) for field in ("properties", "size", "chunks"))
-    state = properties.state if isinstance(properties, _Properties) else None
+    state = properties.content if isinstance(properties, _Properties) else None
     dtype = state[0] if isinstance(state, tuple) and state else None
     if isinstance(state, dict):  # as before torch 2.0
         dtype = state.get("dtype")
