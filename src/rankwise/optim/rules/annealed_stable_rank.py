@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankwise.optim.rules.rule import LayerReading, RateRule
 from rankwise.optim.rules.stable_rank import (
     BETA,
     FLOOR,
     POWER,
     RATE,
     ZETA,
+    GainRule,
     LayerRate,
-    StableRankState,
     check_options,
-    update_multipliers,
 )
 
 
 @dataclass(frozen=True)
-class AnnealedStableRank(RateRule[StableRankState]):
+class AnnealedStableRank(GainRule):
     """Gains in stable rank on top of the first rate, under a cosine: a(t)·max(1 + m, floor).
 
     m ← βm + (ζ/η_ref)·Δs, and a(t) = (1 + cos(πt/epochs))/2 with t the number of updates. The
@@ -47,9 +44,6 @@ class AnnealedStableRank(RateRule[StableRankState]):
         {'fc1': 1.5}
     """
 
-    measures = "stable_rank"
-    others_follow = True
-
     epochs: int
     beta: float = BETA
     zeta: float = ZETA
@@ -59,16 +53,6 @@ class AnnealedStableRank(RateRule[StableRankState]):
 
     def __post_init__(self) -> None:
         check_options({**vars(self), "variant": "annealed"})
-
-    def start(self) -> StableRankState:
-        """Return multipliers of 1."""
-        return StableRankState({}, {})
-
-    def update(
-        self, state: StableRankState, readings: Sequence[LayerReading]
-    ) -> tuple[StableRankState, Mapping[str, float]]:
-        """Return the multipliers after an epoch."""
-        return update_multipliers(self, state, readings)
 
     def next_rate(self, layer: LayerRate, gain: float) -> float:
         """η(t) = a(t)·max(η(0) + m(t), floor), m(t) = β·m(t−1) + ζ·[s(t) − s(t−1)]."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rankwise.errors import ArgumentError
 from rankwise.optim.rules.rule import LayerReading, RateRule
@@ -36,20 +37,44 @@ class StableRankState(NamedTuple):
     epochs: dict[str, int]
 
 
-class GainRule(Protocol):
-    """How the rate of a layer follows its gain in stable rank."""
+class GainRule(RateRule[StableRankState]):
+    """A rule by which the rate of a layer follows its gain in stable rank."""
 
+    measures = "stable_rank"
+    others_follow = True
+
+    def start(self) -> StableRankState:
+        """Return multipliers of 1."""
+        return StableRankState({}, {})
+
+    def update(
+        self, state: StableRankState, readings: Sequence[LayerReading]
+    ) -> tuple[StableRankState, Mapping[str, float]]:
+        """Return the state after an epoch, and the multiplier of every layer with a weight."""
+        multipliers, epochs = dict(state.multipliers), dict(state.epochs)
+        given: dict[str, float] = {}
+        for reading in readings:
+            name = reading.name
+            has_weight = reading.shape or reading.outcome == "measured" or name in multipliers
+            if reading.outcome == "skipped" or not has_weight:
+                continue
+            layer = LayerRate(1.0, multipliers.get(name, 1.0), epochs.get(name, 0))
+            layer = next_layer(layer, reading, self)
+            multipliers[name], epochs[name] = layer.rate, layer.epoch
+            given[name] = layer.rate
+        return StableRankState(multipliers, epochs), given
+
+    @abstractmethod
     def next_rate(self, layer: LayerRate, gain: float) -> float:
         """Return the rate after an epoch in which the stable rank grew by `gain`."""
-        ...
 
+    @abstractmethod
     def keep_rate(self, layer: LayerRate) -> LayerRate:
         """Return the rate of a layer that was not measured."""
-        ...
 
 
 @dataclass(frozen=True)
-class StableRank(RateRule[StableRankState]):
+class StableRank(GainRule):
     """The paper's rule, relative to a layer's first rate: m ← max(βm + (ζ/η_ref)·Δs, floor).
 
     Δs is the gain in the stable rank of the layer's weight since the epoch before, m the
@@ -77,9 +102,6 @@ class StableRank(RateRule[StableRankState]):
         {'fc1': 1.9}
     """
 
-    measures = "stable_rank"
-    others_follow = True
-
     beta: float | None = None
     zeta: float = ZETA
     floor: float = FLOOR
@@ -90,16 +112,6 @@ class StableRank(RateRule[StableRankState]):
     def __post_init__(self) -> None:
         check_options({**vars(self), "variant": "paper"})
 
-    def start(self) -> StableRankState:
-        """Return multipliers of 1."""
-        return StableRankState({}, {})
-
-    def update(
-        self, state: StableRankState, readings: Sequence[LayerReading]
-    ) -> tuple[StableRankState, Mapping[str, float]]:
-        """Return the multipliers after an epoch."""
-        return update_multipliers(self, state, readings)
-
     def next_rate(self, layer: LayerRate, gain: float) -> float:
         """η(t) = max(β·η(t−1) + ζ·[s(t) − s(t−1)], floor)  (Eq. 4)."""
         beta = resolve_beta(self.beta, self.epochs, "paper")
@@ -108,24 +120,6 @@ class StableRank(RateRule[StableRankState]):
     def keep_rate(self, layer: LayerRate) -> LayerRate:
         """Return the rate as it is."""
         return layer
-
-
-def update_multipliers(
-    rule: GainRule, state: StableRankState, readings: Sequence[LayerReading]
-) -> tuple[StableRankState, Mapping[str, float]]:
-    """Return the state after an epoch, and the multiplier of every layer with a weight."""
-    multipliers, epochs = dict(state.multipliers), dict(state.epochs)
-    given: dict[str, float] = {}
-    for reading in readings:
-        name = reading.name
-        has_weight = reading.shape or reading.outcome == "measured" or name in multipliers
-        if reading.outcome == "skipped" or not has_weight:
-            continue
-        layer = LayerRate(1.0, multipliers.get(name, 1.0), epochs.get(name, 0))
-        layer = next_layer(layer, reading, rule)
-        multipliers[name], epochs[name] = layer.rate, layer.epoch
-        given[name] = layer.rate
-    return StableRankState(multipliers, epochs), given
 
 
 def next_rates(
