@@ -27,21 +27,17 @@ def test_mutated_inputs_are_read_or_refused(name, chunk, watch):
     assert SIZE // 5 < refused < SIZE - SIZE // 5, "mutations are too harsh or too mild"
 
 
-# The HDF5 library writes the time into some files, and where damage falls depends on the bytes.
-_BY_LIBRARY = ("hdf5", "keras")
-
-
-def _outline(name, case):
-    if name not in _BY_LIBRARY:
-        return case
-    return case.target, {file: len(content) for file, content in case.files.items()}
+# The HDF5 library writes the time into some files: they are the same within one second.
+_TRIES = {"hdf5": 5, "keras": 5}
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_seed_always_makes_the_same_input(name):
-    cases, again = ([make_case(name, seed) for seed in range(20)] for _ in range(2))
-    assert [_outline(name, case) for case in cases] == [_outline(name, case) for case in again]
-    assert len({str(case) for case in cases}) > 15
+    def make():
+        return [make_case(name, seed) for seed in range(20)]
+
+    assert any(make() == make() for _ in range(_TRIES.get(name, 1)))
+    assert len({str(case) for case in make()}) > 15
 
 
 def test_every_input_is_run():
