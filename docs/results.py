@@ -18,7 +18,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from results_controls import controls
-from results_tables import by_length, by_option, by_rate, next_beta, pooled, ranking, summary, times
+from results_tables import (
+    by_length,
+    by_option,
+    by_rate,
+    next_beta,
+    pooled,
+    ranking,
+    scale_up,
+    summary,
+    times,
+)
+from results_untuned import regrets
 
 from rankwise.lab import load_runs
 from rankwise.study import (
@@ -130,13 +141,14 @@ SECTIONS: dict[str, Callable[[StudyResults], str]] = {
     "epoch_times": times,
     "evolution": evolution,
     "controls": controls,
-    "scale_up": to_markdown,
+    "scale_up": scale_up,
     "untuned": to_markdown,
 }
 # What is said of two studies together stands below the second.
 POOLED: dict[Callable[[Sequence[StudyResults]], str], tuple[str, ...]] = {
     pooled: ("annealed", "annealed_vgg"),
     next_beta: ("beta_epochs", "beta_epochs_vgg"),
+    regrets: ("controls", "untuned"),
 }
 
 

@@ -42,9 +42,15 @@ class Variant(NamedTuple):
     rule: str
     control: str
 
+    @property
+    def label(self) -> str:
+        """The name in tables."""
+        return ", ".join(filter(None, (OPTIMIZERS[self.optimizer], RULES.get(self.rule))))
 
+
+BySeed = Mapping[int, float]
 # By variant and task, the scores of the seeds, so that a difference of 1 is a point or a percent.
-Scores = Mapping[tuple[Variant, str], Mapping[int, float]]
+Scores = Mapping[tuple[Variant, str], BySeed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +110,12 @@ def read_scores(found: StudyResults) -> dict[tuple[Variant, str], dict[int, floa
         config = entry.trials.runs[0].config
         control = "plain" if config.rule is None else config.control or "none"
         variant = Variant(config.optimizer, config.rule or "", control)
-        scores[variant, task.label] = _scale(entry.trials)
+        scores[variant, task.label] = scale_scores(entry.trials)
     return scores
 
 
-def _scale(trials: Trials) -> dict[int, float]:
+def scale_scores(trials: Trials) -> dict[int, float]:
+    """Return scores by seed so that higher is better and 1 is a point or a percent."""
     if is_falling(trials.score):
         return {seed: -100 * math.log(value) for seed, value in trials.by_seed.items()}
     return {seed: 100 * value for seed, value in trials.by_seed.items()}
@@ -154,7 +161,10 @@ def describe(comparisons: Sequence[Comparison]) -> str:
     head = ["optimizer", "rule", "minus", "difference [95 %]", "p, tasks", "p, these", "n"]
     rows = [[*_name(one), *_figures(one)] for one in comparisons]
     each = [
-        [*_name(one), *(_signed(fmean(d)) if (d := one.by_task.get(t)) else "–" for t in tasks)]
+        [
+            *_name(one),
+            *(format_signed(fmean(d)) if (d := one.by_task.get(t)) else "–" for t in tasks),
+        ]
         for one in comparisons
     ]
     return "\n\n".join(
@@ -179,13 +189,14 @@ def _figures(one: Comparison) -> list[str]:
     if one.difference is None:
         return ["–", "–", "–", "0"]
     low_high = one.interval
-    within = f" [{_signed(low_high[0])}, {_signed(low_high[1])}]" if low_high else ""
+    within = f" [{format_signed(low_high[0])}, {format_signed(low_high[1])}]" if low_high else ""
     ps = ["–" if p is None else f"{p:.3f}" for p in (one.adjusted, one.adjusted_here)]
-    return [_signed(one.difference) + within, *ps, f"{len(one.by_task)}, {one.pairs}"]
+    return [format_signed(one.difference) + within, *ps, f"{len(one.by_task)}, {one.pairs}"]
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+def format_signed(value: float, digits: int = 2) -> str:
+    """Return a difference with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def controls(found: StudyResults) -> str:

@@ -8,13 +8,22 @@ from typing import Any
 
 from rankwise.lab.records import Run
 from rankwise.lab.scores import format_score
-from rankwise.study import StudyResults, Trials
+from rankwise.study import StudyResults, Trials, to_markdown
 from rankwise.study.stats import PairedTest, adjust_holm, paired_test
 from rankwise.study.table import Task
 
 REFERENCE = "SGD, cosine"
 ANNEALED = "RMSGD, annealed"
 PLAIN = "as it is"  # the annealed rule without any option
+
+# The comparisons that studies/cpu/scale_up.toml states.
+SCALE_PAIRS = (
+    ("RMSGD", "SGD, step"),
+    ("RMSGD", REFERENCE),
+    ("SGD, annealed stable rank", "SGD, step"),
+    ("SGD, annealed stable rank", REFERENCE),
+    ("SGD, annealed stable rank", "SGD, annealed stable rank, mean"),
+)
 
 Cells = dict[tuple[str, float], Trials]  # by method and first rate
 
@@ -148,6 +157,24 @@ def _points(test: PairedTest) -> str:
         return "–"
     text = f"{100 * test.difference:+.1f} [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
     return f"{text.replace('-', '−')}, p = {test.p:.2g}, {test.n} pairs"
+
+
+def scale_up(found: StudyResults) -> str:
+    """The table of the step up in scale, and its stated comparisons."""
+    by_setting = {setting: entry.trials for (setting, _), entry in found.table.entries.items()}
+    tests = [
+        paired_test(by_setting[first].by_seed, by_setting[second].by_seed)
+        if first in by_setting and second in by_setting
+        else None
+        for first, second in SCALE_PAIRS
+    ]
+    adjusted = adjust_holm([1.0 if one is None or one.p is None else one.p for one in tests])
+    rows = [
+        [first, second, "–" if one is None else _points(one), f"{p:.2g}"]
+        for (first, second), one, p in zip(SCALE_PAIRS, tests, adjusted, strict=True)
+    ]
+    head = ["method", "minus", "points of accuracy [95 %]", "p by Holm"]
+    return f"{to_markdown(found).strip()}\n\nThe stated comparisons:\n\n{table([head, *rows])}"
 
 
 def by_length(found: StudyResults) -> str:
