@@ -14,7 +14,7 @@ PACKAGE = Path(rankwise.__file__).parent
 # What each folder may import, beside itself and what everyone may use.
 EVERYONE = {"errors", "_lazy", "_text", "_table", "_io", "_machine", "__init__"}
 _LIBRARY = {"numerics", "charts", "weights", "probes", "checkpoints", "optim", "api"}
-_LAB = _LIBRARY | {"checks", "lab"}
+_LAB = _LIBRARY | {"checks", "adapters", "lab"}
 _REPORTS = _LAB | {"study", "reports"}
 MAY_IMPORT = {
     "numerics": set(),
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "optim": {"numerics", "charts", "weights", "probes"},
     "api": {"numerics", "charts", "weights", "probes", "checkpoints"},
     "checks": _LIBRARY,
+    "adapters": _LIBRARY,
     "lab": _LIBRARY | {"checks"},
     "study": _LAB,
     "reports": _LAB | {"study"},

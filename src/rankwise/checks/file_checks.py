@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from rankwise._text import format_count, sanitize
 from rankwise.checks.findings import Finding, Severity, make_finding
 from rankwise.checks.inspection import Inspection
-from rankwise.checks.sibling_checks import find_role
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.text import list_names
+from rankwise.weights.kinds import find_role
 
 _MIN_DOUBLED = 3  # tensors under two names before it is a pattern
 _DOUBLED_SHARE = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from rankwise.checks.findings import Finding, Severity, make_finding
 from rankwise.checks.inspection import Inspection
 from rankwise.numerics.randomness import MIN_WIDTH, Verdict
 from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.weights.kinds import find_role
 
 # Chosen on one half of the families of real networks, measured on the other (docs/check.md).
 _CLEAR_OVERLAP = 8.0  # standard deviations of a sibling that clearly differs from random weights
@@ -70,17 +70,6 @@ def list_matrices(inspection: Inspection) -> list[Layer]:
         for row, facts in inspection.list_layers()
         if min(facts.filters, facts.inputs) > 1
     ]
-
-
-def find_role(name: str) -> str:
-    """Return a name without its numbers.
-
-    Example:
-        >>> from rankwise.checks.sibling_checks import find_role
-        >>> find_role("layers.12.attn.q_proj.weight")
-        'layers.#.attn.q_proj.weight'
-    """
-    return re.sub(r"\d+", "#", name)
 
 
 def check_siblings(inspection: Inspection) -> Iterator[Finding]:

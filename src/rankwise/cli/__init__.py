@@ -21,6 +21,7 @@ from rankwise.cli.probe import (
     probe,
 )
 from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES, report, watch
+from rankwise.cli.selection import SELECT_EXAMPLES, select
 from rankwise.cli.study import study
 from rankwise.cli.train import TRAIN_EXAMPLES, train_command
 
@@ -31,6 +32,7 @@ Examples:
   rankwise check model.safetensors
   rankwise probe model.safetensors
   rankwise diff before.pt after.pt
+  rankwise select model.safetensors --budget 25%
   rankwise explain stable_rank
   rankwise report model.safetensors
   rankwise train --network resnet18 --data cifar10 --trials 5
@@ -51,6 +53,7 @@ app = typer.Typer(
 app.command(epilog=CHECK_EXAMPLES)(check)
 app.command(cls=ProbeCommand, epilog=PROBE_EXAMPLES)(probe)
 app.command(epilog=DIFF_EXAMPLES)(diff)
+app.command(epilog=SELECT_EXAMPLES)(select)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=WATCH_EXAMPLES)(watch)

@@ -115,6 +115,17 @@ def infer_kind(name: str, shape: tuple[int, ...]) -> str:
     return f"conv{len(shape) - 2}d" if len(shape) < 6 else "tensor"
 
 
+def find_role(name: str) -> str:
+    """Return a name without its numbers.
+
+    Example:
+        >>> from rankwise.weights.kinds import find_role
+        >>> find_role("layers.12.attn.q_proj.weight")
+        'layers.#.attn.q_proj.weight'
+    """
+    return re.sub(r"\d+", "#", name)
+
+
 def find_non_weight(name: str, shape: tuple[int, ...]) -> str:
     """Return what a tensor of two or more dimensions is if it is no weight matrix, else "".
 
