@@ -37,10 +37,14 @@ def count_spectrum_signal(values: Values, columns: int) -> int:
         values: All singular values of the matrix.
         columns: Its larger side.
     """
+    return int(np.count_nonzero(values > find_spectrum_edge(values, columns)))
+
+
+def find_spectrum_edge(values: Values, columns: int) -> float:
+    """Return the singular value above which Spectrum speaks of signal."""
     lower, upper = np.quantile(values, (0.25, 0.75))
     sigma = (upper - lower) / _IQR_OF_STANDARD_NORMAL
-    edge = sigma * (1 + math.sqrt(len(values) / columns))
-    return int(np.count_nonzero(values > edge))
+    return float(sigma * (1 + math.sqrt(len(values) / columns)))
 
 
 def count_above_median_rule(values: Values, columns: int) -> int:

@@ -61,7 +61,7 @@ def test_each_role_gives_its_share_of_layers_with_most_signal(net):
     assert {layer.name for layer in best} == {name for name in names if ".up." in name}
     assert len(names) == 4
     assert [reason for name, reason in selection.left_out if name == "head.weight"] == [
-        "no other layer of its role"
+        "no other of its role and shape"
     ]
 
 
@@ -217,4 +217,4 @@ def test_experts_of_one_tensor_compete_as_one():
 def test_json_has_every_layer_and_the_reasons(net):
     document = json.loads(format_json(select_layers(net)))
     assert len(document["layers"]) == 8
-    assert document["left_out"] == [["head.weight", "no other layer of its role"]]
+    assert document["left_out"] == [["head.weight", "no other of its role and shape"]]

@@ -21,7 +21,7 @@ def test_the_table_shows_the_chosen_quarter_within_80_columns(run, model):
     assert result.exit_code == 0
     assert len(re.findall(r"^blocks\.\d\.fc\.weight", result.stdout, re.MULTILINE)) == 2
     assert "Chose 2 of 8 layers (25 % of their parameters)" in result.stdout
-    assert "Did not compete: 1 no other layer of its role." in result.stdout
+    assert "Did not compete: 1 no other of its role and shape." in result.stdout
 
 
 def test_every_format_is_for_machines_alone(run, model):

@@ -1,14 +1,16 @@
 """Choose the layers to fine-tune, and a LoRA rank for each, from the weights alone.
 
 The criterion is the share of signal, ‖Ŵ‖²/‖W‖²: the part of a layer's squared norm that EVBMF calls
-low rank. Layers compete with those of their own role (the same name but for its numbers), since the
-share depends on the kind and the shape of a layer; each role gives the same share of its layers.
+low rank. The share depends on the kind and the shape of a layer, so layers compete with those of
+their own role (the same name but for its numbers) and shape; each such group gives the same share
+of its layers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from rankwise.api import Target, probe
@@ -43,6 +45,11 @@ class RankedLayer:
     rank: float
     is_chosen: bool = False
     lora_rank: int = 0
+
+    @property
+    def group(self) -> tuple[str, tuple[int, ...]]:
+        """What it shares with those that it competes with."""
+        return self.role, self.shape
 
     @property
     def module(self) -> str | None:
@@ -109,10 +116,10 @@ def select_layers(
     if not layers:
         raise TargetError(
             f"{probed.source}: no layer to choose from: a layer competes with others of the same "
-            "name but for its numbers, and none has such a sibling. Allow others with `alone=True` "
-            "(--include on the command line)."
+            "name (but for its numbers) and shape, and there are none. Allow others with "
+            "`alone=True` (--include on the command line)."
         )
-    chosen = choose_share([(layer.role, layer.signal) for layer in layers], budget)
+    chosen = choose_share([(layer.group, layer.signal) for layer in layers], budget)
     ranked = _assign_ranks(layers, chosen, rank)
     return Selection(probed.source, tuple(ranked), tuple(left_out), float(budget))
 
@@ -129,13 +136,11 @@ def _list_candidates(
         elif row.is_probed:
             stacks.setdefault(row.group or row.name, []).append(row)
     layers = [_rank_layer(name, rows) for name, rows in stacks.items()]
-    counts: dict[str, int] = {}
-    for layer in layers:
-        counts[layer.role] = counts.get(layer.role, 0) + 1
     if not alone:
-        single = [layer for layer in layers if counts[layer.role] < 2]
-        left_out += [(layer.name, "no other layer of its role") for layer in single]
-        layers = [layer for layer in layers if counts[layer.role] > 1]
+        counts = Counter(layer.group for layer in layers)
+        single = [layer for layer in layers if counts[layer.group] < 2]
+        left_out += [(layer.name, "no other of its role and shape") for layer in single]
+        layers = [layer for layer in layers if counts[layer.group] > 1]
     return layers, left_out
 
 
@@ -155,31 +160,31 @@ def _rank_layer(name: str, rows: Sequence[LayerMetrics]) -> RankedLayer:
     )
 
 
-def choose_share(layers: Sequence[tuple[str, float]], share: float) -> set[int]:
-    """Return the places of the best layers: of each role the same share, by the largest remainder.
+def choose_share(layers: Sequence[tuple[Hashable, float]], share: float) -> set[int]:
+    """Return the places of the best layers: of each group the same share, by the largest remainder.
 
     Args:
-        layers: The role and the score of each.
+        layers: The group and the score of each.
         share: Of the layers, rounded to a whole number of them but at least one.
 
     Example:
         >>> sorted(choose_share([("a", 0.1), ("a", 0.3), ("b", 0.9), ("b", 0.2)], 0.5))
         [1, 2]
     """
-    roles: dict[str, list[int]] = {}
-    for place, (role, _) in enumerate(layers):
-        roles.setdefault(role, []).append(place)
+    groups: dict[Hashable, list[int]] = {}
+    for place, (group, _) in enumerate(layers):
+        groups.setdefault(group, []).append(place)
     # Rounded first: 0.1 × 30 is a little more than 3 in floating point.
-    quotas = {role: round(share * len(places), 9) for role, places in roles.items()}
-    counts = {role: math.floor(quota) for role, quota in quotas.items()}
+    quotas = {group: round(share * len(places), 9) for group, places in groups.items()}
+    counts = {group: math.floor(quota) for group, quota in quotas.items()}
     total = max(1, round(share * len(layers)))
-    by_remainder = sorted(roles, key=lambda role: counts[role] - quotas[role])
-    for role in by_remainder[: total - sum(counts.values())]:
-        counts[role] += 1
+    by_remainder = sorted(groups, key=lambda group: counts[group] - quotas[group])
+    for group in by_remainder[: total - sum(counts.values())]:
+        counts[group] += 1
     return {
         place
-        for role, places in roles.items()
-        for place in sorted(places, key=lambda place: -layers[place][1])[: counts[role]]
+        for group, places in groups.items()
+        for place in sorted(places, key=lambda place: -layers[place][1])[: counts[group]]
     }
 
 

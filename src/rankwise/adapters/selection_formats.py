@@ -120,7 +120,7 @@ def describe_selection(selection: Selection) -> list[str]:
     share = sum(math.prod(x.shape) for x in chosen) / sum(math.prod(x.shape) for x in layers)
     sentences = [
         f"Chose {len(chosen)} of {format_count(len(layers), 'layer')} ({format_percent(share)} of "
-        "their parameters): in each role those with the largest share of signal, "
+        "their parameters): in each role and shape those with the largest share of signal, "
         f"‖Ŵ‖²/‖W‖². A LoRA with the ranks shown has {lora:,} parameters.",
     ]
     if selection.left_out:

@@ -1,0 +1,38 @@
+"""Run the experiments behind docs/adapters.md; each adds lines to its records and can be repeated.
+
+python -m benchmarks.adapters base --work W --data-root D          # train the networks
+python -m benchmarks.adapters selection vit --work W --data-root D
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.adapters.records import Records
+from benchmarks.adapters.selection import measure_selection
+from benchmarks.adapters.tasks import TASKS, make_base
+
+RECORDS = Path("studies/records/adapters")
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiment", choices=["base", "selection"])
+    parser.add_argument("tasks", nargs="*", default=list(TASKS))
+    parser.add_argument("--work", type=Path, required=True, help="a folder for networks")
+    parser.add_argument("--data-root", type=Path, required=True, help="the folder of data sets")
+    given = parser.parse_args()
+    if given.experiment == "selection":
+        records = Records(RECORDS / "selection.jsonl")
+        measure_selection(given.tasks, given.work, given.data_root, records)
+        return
+    for name in given.tasks:
+        task = TASKS[name]
+        network, data = make_base(task, given.work, given.data_root)
+        print(f"{name}: {task.score(network, data.test):.2f} before fine-tuning", flush=True)
+
+
+if __name__ == "__main__":
+    main()
