@@ -202,17 +202,7 @@ def compare_layers(before: Sequence[LayerMetrics], after: Sequence[LayerMetrics]
         >>> compare_layers(old.layers, new.layers).renamed_prefix
         '+model.'
     """
-    alignment = align_names([layer.name for layer in before], [layer.name for layer in after])
-    if not alignment.pairs:
-        sentence = "The two have no layer in common"
-        if not alignment.candidates:
-            raise ProbeMismatchError(
-                f"{sentence}: no name of one is a name of the other, with or without a prefix."
-            )
-        prefixes = ", ".join(quote(prefix[1:]) for prefix in alignment.candidates)
-        raise ProbeMismatchError(
-            f"{sentence} unless one of the prefixes {prefixes} is meant; probe that part alone."
-        )
+    alignment = match_names([layer.name for layer in before], [layer.name for layer in after])
     left, right = {i for i, _ in alignment.pairs}, {j for _, j in alignment.pairs}
     return ProbeDiff(
         tuple(LayerChange(after[j].name, before[i], after[j]) for i, j in alignment.pairs),
@@ -229,6 +219,30 @@ class Alignment:
     pairs: tuple[tuple[int, int], ...]  # indices before and after, in the order of those after
     prefix: str = ""  # as `ProbeDiff.renamed_prefix`
     candidates: tuple[str, ...] = ()  # the prefixes between which there was no clear choice
+
+
+def match_names(before: Sequence[str], after: Sequence[str]) -> Alignment:
+    """Pair names as `align_names` does.
+
+    Raises:
+        ProbeMismatchError: If no name is paired.
+
+    Example:
+        >>> match_names(["fc.weight"], ["model.fc.weight"]).prefix
+        '+model.'
+    """
+    alignment = align_names(before, after)
+    if alignment.pairs:
+        return alignment
+    sentence = "The two have no layer in common"
+    if not alignment.candidates:
+        raise ProbeMismatchError(
+            f"{sentence}: no name of one is a name of the other, with or without a prefix."
+        )
+    prefixes = ", ".join(quote(prefix[1:]) for prefix in alignment.candidates)
+    raise ProbeMismatchError(
+        f"{sentence} unless one of the prefixes {prefixes} is meant; probe that part alone."
+    )
 
 
 def align_names(before: Sequence[str], after: Sequence[str]) -> Alignment:
