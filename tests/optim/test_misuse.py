@@ -1,5 +1,8 @@
 """Uses that quietly go wrong warn once, and those that are right don't."""
 
+import gc
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -87,7 +90,7 @@ def test_a_scheduler_over_rmsgd_whose_own_rule_is_not_used(messages):
 
 
 def test_rmsgd_without_epoch_step(monkeypatch, messages):
-    monkeypatch.setattr("rankwise.optim.rmsgd.LONGEST_EPOCH", 10)
+    monkeypatch.setattr("rankwise.optim.misuse.LONGEST_EPOCH", 10)
     net = network()
     optimizer = RMSGD(net.named_parameters(), beta=0.9)
     for _ in range(25):
@@ -97,8 +100,38 @@ def test_rmsgd_without_epoch_step(monkeypatch, messages):
     assert "EpochStep()" in messages()[0]
 
 
+@pytest.mark.parametrize("steps", [199, 200])
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_training_without_epoch_step_is_named_when_it_is_over(messages, steps, ends):
+    net = network()
+    optimizer = RMSGD(net.named_parameters(), beta=0.9)
+    for _ in range(steps):
+        take_step(net, optimizer)
+    if ends:
+        optimizer.epoch_step()
+    assert messages() == []
+    del optimizer
+    gc.collect()
+    expected = 1 if steps == 200 and not ends else 0
+    assert len(messages()) == expected
+    assert all("200 steps without epoch_step()" in message for message in messages())
+
+
+def test_a_training_without_epoch_step_is_named_when_the_process_ends():
+    code = (
+        "import torch, rankwise\n"
+        "net = torch.nn.Linear(4, 3)\n"
+        "optimizer = rankwise.RMSGD(net.named_parameters(), epochs=3)\n"
+        "for _ in range(300):\n"
+        "    net(torch.ones(2, 4)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "300 steps without epoch_step()" in done.stderr
+
+
 def test_rmsgd_whose_epochs_end_or_did_before_it_was_resumed(monkeypatch, messages):
-    monkeypatch.setattr("rankwise.optim.rmsgd.LONGEST_EPOCH", 10)
+    monkeypatch.setattr("rankwise.optim.misuse.LONGEST_EPOCH", 10)
     net = network()
     optimizer = RMSGD(net.named_parameters(), beta=0.9)
     for step in range(25):

@@ -11,6 +11,8 @@ _INSIDE = ("rankwise", "torch")
 # Steps of an optimizer in one epoch that are more likely many epochs whose ends nobody told it.
 # ImageNet in batches of 64 has 20,018.
 LONGEST_EPOCH = 25_000
+# Steps after which an optimizer was used to train something, not just tried.
+SHORTEST_TRAINING = 200
 # Calls of step() in a row that saw one step of the optimizer each: batches, not epochs.
 CALLS_IN_A_ROW = 20
 # Calls after each step, none of which saw a step; a gradient scaler skips a few at the start.
@@ -106,13 +108,34 @@ class Watch:
             warn_caller(message)
 
 
-def warn_of_no_epochs() -> None:
-    """Warn that RMSGD's rates never change."""
-    warn_caller(
-        f"RMSGD has taken {LONGEST_EPOCH} steps without epoch_step(), so its rates are still the "
-        "first ones. Call optimizer.epoch_step() at the end of each epoch; in a trainer, add the "
-        "callback EpochStep() of rankwise.integrations. (If your epochs are longer, ignore this.)"
-    )
+class FirstEpoch:
+    """Counts the steps of RMSGD before its first `epoch_step()`, and warns once if it never comes.
+
+    That is after more steps than an epoch has, or when the optimizer is no longer used.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._steps = 0
+
+    def see_step(self) -> None:
+        """Count a step."""
+        self._steps += 1
+        if self._steps == LONGEST_EPOCH and not self.is_over:
+            self._warn("If your epochs are longer, ignore this.")
+
+    def see_end_of_training(self) -> None:
+        """Warn of a training that ended without the end of an epoch."""
+        if self._steps >= SHORTEST_TRAINING and not self.is_over:
+            self._warn("If training stopped in its first epoch, ignore this.")
+
+    def _warn(self, exception: str) -> None:
+        self.is_over = True
+        warn_caller(
+            f"RMSGD took {self._steps} steps without epoch_step(), so its rates are still the "
+            "first ones. Call optimizer.epoch_step() at the end of each epoch; in a trainer, add "
+            f"the callback EpochStep() of rankwise.integrations. ({exception})"
+        )
 
 
 def warn_of_default_beta(beta: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from weakref import finalize
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from rankwise.optim.group_state import (
     warn_if_overwritten,
     write_state,
 )
-from rankwise.optim.misuse import LONGEST_EPOCH, warn_of_default_beta, warn_of_no_epochs
+from rankwise.optim.misuse import FirstEpoch, warn_of_default_beta
 from rankwise.optim.param_groups import Group, split_group
 from rankwise.optim.quantities import Measurement
 from rankwise.optim.readings import Reading
@@ -111,7 +112,7 @@ class RMSGD(Optimizer):
     _idle: Sequence[Group] = ()  # groups that took no step since the last epoch ended
     _last_probe: Probe | None = None
     _has_default_beta = False  # neither `beta` nor `epochs` was given
-    _unended_steps = 0  # taken before the first epoch_step()
+    _first_epoch: FirstEpoch | None = None  # none in a copy: the original warns
 
     def __init__(
         self,
@@ -160,6 +161,8 @@ class RMSGD(Optimizer):
         _check(defaults)
         super().__init__(params, defaults)
         self._has_default_beta = beta is None and epochs is None and variant == "paper"
+        self._first_epoch = FirstEpoch()
+        finalize(self, self._first_epoch.see_end_of_training)
         if fused and differentiable:
             raise RuntimeError("`fused` does not support `differentiable`")
         if fused and foreach:
@@ -208,6 +211,8 @@ class RMSGD(Optimizer):
             add_state(group)
         self._idle = [group for group in self.param_groups if not group["stepped"]]
         self._last_probe = None
+        if not self._is_first_epoch:
+            self._end_first_epoch()
 
     @_disable_dynamo
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -278,7 +283,7 @@ class RMSGD(Optimizer):
             set_rate(group, state.rate * external_factor(group))
             write_state(group, state)
         self._idle = list(groups)
-        self._unended_steps = 0
+        self._end_first_epoch()
         self._last_probe = make_probe(readings, groups[0]["p"])
 
     def __repr__(self) -> str:
@@ -298,9 +303,8 @@ class RMSGD(Optimizer):
 
         That is later than construction, since weights may be loaded in between.
         """
-        self._unended_steps += 1
-        if self._unended_steps == LONGEST_EPOCH and self._is_first_epoch:
-            warn_of_no_epochs()
+        if self._first_epoch is not None:
+            self._first_epoch.see_step()
         if not self._idle:
             return
         moving = [g for g in self._idle if has_gradient(g) and is_moving(g, read_state(g))]
@@ -315,6 +319,11 @@ class RMSGD(Optimizer):
     @property
     def _is_first_epoch(self) -> bool:
         return all(group["epoch"] == 0 for group in self.param_groups)
+
+    def _end_first_epoch(self) -> None:
+        if self._first_epoch is not None:
+            self._first_epoch.is_over = True
+            self._first_epoch = None
 
     _record_step_untraced = _disable_dynamo(_record_step)
 
