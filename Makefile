@@ -30,10 +30,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 pictures: $(READY) demo
-	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m tools.pictures
 
 results: $(READY)
-	$(BIN)/python docs/results.py
+	$(BIN)/python -m tools.results
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

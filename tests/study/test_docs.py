@@ -1,7 +1,6 @@
 """docs/study.md says what the code does."""
 
 import ast
-import importlib
 import json
 import re
 import shlex
@@ -102,33 +101,3 @@ def test_recorded_runs_have_the_names_that_their_options_give(path):
     for record in records:
         config = Config(**record["config"])
         assert config.name == resolve(config).name == record["name"]
-
-
-DOCS = ROOT / "docs"
-
-
-@pytest.fixture
-def results(monkeypatch):
-    monkeypatch.syspath_prepend(DOCS)
-    return importlib.import_module("results")
-
-
-def test_the_page_follows_from_the_records(results):
-    assert results.page() == (DOCS / "results.md").read_text(encoding="utf-8")
-
-
-def test_every_study_has_a_section_and_every_section_words_that_are_its_own(results):
-    records = {path.stem for path in results.RECORDS.glob("*.json*")}
-    known = {*results.SECTIONS, "results", *(r for r in records if r.startswith("ranking_"))}
-    assert set(results._words()) <= known
-    # Runs of these studies are ranked, not tabled.
-    assert {path.stem for path in results.STUDIES.glob("*.toml")} == {
-        *results.SECTIONS,
-        *("correlation", "nats"),
-    }
-
-
-def test_pictures_of_the_page_are_there(results):
-    text = (DOCS / "results.md").read_text(encoding="utf-8")
-    for name in results.FIGURES:
-        assert (name in text) == (DOCS / name).exists()

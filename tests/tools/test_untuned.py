@@ -1,13 +1,12 @@
-"""docs/results_untuned.py: how far untuned methods are from the best tuned one of a task."""
+"""tools/results/untuned.py: how far untuned methods are from the best tuned one of a task."""
 
-import importlib
 import math
 
 import pytest
+from tools.results import untuned as page
 
 from rankwise.lab import load_runs
 from rankwise.study import collect_results
-from tests import ROOT
 from tests.study.small_study import study_in, written
 
 TASKS = """
@@ -50,12 +49,6 @@ optimizer = "adam"
 """
 
 
-@pytest.fixture
-def page(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return importlib.import_module("results_untuned")
-
-
 def found_in(folder, text, value):
     folder.mkdir()
     study = study_in(folder, text)
@@ -75,7 +68,7 @@ def tuned(config):
     return {None: 0.50, "none": 0.60, "mean": 0.70}[config.control] + 0.01 * config.seed
 
 
-def test_regret_is_the_distance_from_the_best_tuned_method_seed_by_seed(page, tmp_path):
+def test_regret_is_the_distance_from_the_best_tuned_method_seed_by_seed(tmp_path):
     def untuned(config):
         if config.network == "gpt":
             return 110.0
@@ -99,7 +92,7 @@ def test_regret_is_the_distance_from_the_best_tuned_method_seed_by_seed(page, tm
     assert "images: SGD, LLR; text: SGD, LLR" in text
 
 
-def test_runs_that_diverged_are_counted_and_in_no_mean(page, tmp_path):
+def test_runs_that_diverged_are_counted_and_in_no_mean(tmp_path):
     def untuned(config):
         if config.network == "gpt":
             return 110.0
@@ -113,7 +106,7 @@ def test_runs_that_diverged_are_counted_and_in_no_mean(page, tmp_path):
     assert by_method["Adam"].by_task["images"] == pytest.approx((20.0, 21.0))
 
 
-def test_both_studies_have_the_same_tasks(page):
+def test_both_studies_have_the_same_tasks():
     from rankwise.study import read_study
 
     controls, untuned = (read_study(page.STUDIES / f"{name}.toml") for name in page.NAMES)

@@ -1,6 +1,6 @@
 """Writes the tables in docs/lab.md: options, networks, optimizers, as the code has them.
 
-Run with `.venv/bin/python docs/lab_tables.py`.
+Run with `.venv/bin/python -m tools.lab_tables`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rankwise.lab.defaults import get_defaults
 from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec
 from rankwise.lab.optimizers import OPTIMIZERS
 
-PAGE = Path(__file__).with_name("lab.md")
+PAGE = Path(__file__).parents[1] / "docs" / "lab.md"
 
 
 def options() -> str:
@@ -52,8 +52,10 @@ def optimizers() -> str:
 def written(page: str) -> str:
     """The page with its tables as the code has them now."""
     for make in (options, networks, optimizers):
-        mark = rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)"
-        page = re.sub(mark, lambda m, make=make: m[1] + make() + "\n" + m[2], page, flags=re.S)
+        mark = rf"(?<=<!-- {make.__name__} -->\n).*?(?=<!-- end -->)"
+        found = re.search(mark, page, flags=re.DOTALL)
+        if found is not None:
+            page = f"{page[: found.start()]}{make()}\n{page[found.end() :]}"
     return page
 
 

@@ -1,7 +1,7 @@
 """The tests of studies/cpu/controls.toml, from records or from a folder of runs, complete or not.
 
-.venv/bin/python docs/results_controls.py --runs runs
-.venv/bin/python docs/results_controls.py studies/records/controls.jsonl
+.venv/bin/python -m tools.results.controls --runs runs
+.venv/bin/python -m tools.results.controls studies/records/controls.jsonl
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from results_tables import table
 from scipy import stats
 
 from rankwise.lab import load_runs
@@ -23,8 +22,9 @@ from rankwise.lab.scores import is_falling
 from rankwise.study import StudyResults, collect_results, read_study, unpack
 from rankwise.study.stats import adjust_holm, paired_test
 from rankwise.study.table import Trials
+from tools.results.tables import table
 
-STUDY = Path(__file__).parents[1] / "studies" / "cpu" / "controls.toml"
+STUDY = Path(__file__).parents[2] / "studies" / "cpu" / "controls.toml"
 RULES = {
     "annealed": "annealed stable rank",
     "stable-rank": "stable rank",
@@ -188,10 +188,16 @@ def _name(one: Comparison) -> list[str]:
 def _figures(one: Comparison) -> list[str]:
     if one.difference is None:
         return ["–", "–", "–", "0"]
+    ps = ["–" if p is None else f"{p:.3f}" for p in (one.adjusted, one.adjusted_here)]
+    return [_format_difference(one), *ps, f"{len(one.by_task)}, {one.pairs}"]
+
+
+def _format_difference(one: Comparison) -> str:
+    if one.difference is None:
+        return "–"
     low_high = one.interval
     within = f" [{format_signed(low_high[0])}, {format_signed(low_high[1])}]" if low_high else ""
-    ps = ["–" if p is None else f"{p:.3f}" for p in (one.adjusted, one.adjusted_here)]
-    return [format_signed(one.difference) + within, *ps, f"{len(one.by_task)}, {one.pairs}"]
+    return format_signed(one.difference) + within
 
 
 def format_signed(value: float, digits: int = 2) -> str:
@@ -199,8 +205,34 @@ def format_signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
+def summarize_controls(found: Sequence[StudyResults]) -> str:
+    """The tests with a row for each rule: minus the plain optimizer, the mean and the shuffle."""
+    made = compare(read_scores(found[0]))
+    by_rule: dict[Variant, list[Comparison]] = {}
+    for one in made:
+        by_rule.setdefault(one.rule, []).append(one)
+    rows = [[rule.label, *map(_summarize, row)] for rule, row in by_rule.items()]
+    head = ["rule", *(f"− {name} [95 %]" for name in CONTROLS.values())]
+    return "\n\n".join(
+        [
+            table([head, *rows]),
+            "Points of accuracy, for perplexity percent; the mean over the tasks, with an interval "
+            "that has tasks as clusters. ★: p < 0.05 over tasks; †: p < 0.05 for these tasks only. "
+            f"Both p are adjusted by Holm's rule for all {len(made)} tests.",
+        ]
+    )
+
+
+def _summarize(one: Comparison) -> str:
+    if one.difference is None:
+        return "–"
+    ps = {"★": one.adjusted, "†": one.adjusted_here}
+    mark = next((mark for mark, p in ps.items() if p is not None and p < 0.05), "")
+    return f"{_format_difference(one)} {mark}".strip()
+
+
 def controls(found: StudyResults) -> str:
-    """The section of docs/results.md."""
+    """The section of docs/results-tables.md."""
     total = sum(len(one.trials.runs) for one in found.table.entries.values())
     diverged = sum(one.trials.diverged for one in found.table.entries.values())
     state = f"{total} runs after tuning, {diverged} diverged; {found.missing} of the study missing."

@@ -1,7 +1,7 @@
 """The regret of untuned methods: their distance from the best tuned method of the same task.
 
-.venv/bin/python docs/results_untuned.py --runs runs
-.venv/bin/python docs/results_untuned.py studies/records
+.venv/bin/python -m tools.results.untuned --runs runs
+.venv/bin/python -m tools.results.untuned studies/records
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from results_controls import BySeed, Variant, format_signed, read_scores, scale_scores
-from results_tables import table
-
 from rankwise.lab import load_runs
 from rankwise.study import StudyResults, collect_results, read_study, unpack
 from rankwise.study.stats import PairedTest, paired_test
+from tools.results.controls import BySeed, Variant, format_signed, read_scores, scale_scores
+from tools.results.tables import table
 
-STUDIES = Path(__file__).parents[1] / "studies" / "cpu"
+STUDIES = Path(__file__).parents[2] / "studies" / "cpu"
 NAMES = ("controls", "untuned")
 
 
@@ -45,7 +44,8 @@ class Regret:
     @property
     def test(self) -> PairedTest:
         """The mean with its interval, tasks as clusters: Student's t over their means."""
-        return paired_test(self.means, dict.fromkeys(self.means, 0.0))
+        means = dict(enumerate(self.means.values()))
+        return paired_test(means, dict.fromkeys(means, 0.0))
 
 
 def find_best(controls: StudyResults) -> dict[str, tuple[Variant, BySeed]]:

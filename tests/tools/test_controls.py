@@ -1,11 +1,11 @@
-"""docs/results_controls.py: the stated tests of the study of controls."""
+"""tools/results/controls.py: the stated tests of the study of controls."""
 
-import importlib
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
+from tools.results import controls as page
 
 import rankwise
 from rankwise.lab import load_runs
@@ -13,19 +13,12 @@ from rankwise.lab.defaults import resolve
 from rankwise.lab.networks import NetworkSpec, build_network
 from rankwise.lab.networks.language import build_language_network
 from rankwise.study import collect_results, read_study
-from tests import ROOT
 from tests.study.small_study import study_in, written
 
 TASKS = ("a", "b", "c", "d", "e", "f")
 
 
-@pytest.fixture
-def page(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return importlib.import_module("results_controls")
-
-
-def scores_of(page, gains, tasks=TASKS, seeds=5):
+def scores_of(gains, tasks=TASKS, seeds=5):
     """Every variant of both optimizers; `gains` by rule as it is, in points."""
     random = np.random.default_rng(0)
     scores = {}
@@ -53,8 +46,8 @@ def one_of(comparisons, optimizer, rule, control):
     return found
 
 
-def test_the_family_has_24_tests_and_finds_the_one_rule_that_helps(page):
-    made = page.compare(scores_of(page, {("adamw", "llr"): 3.0}))
+def test_the_family_has_24_tests_and_finds_the_one_rule_that_helps():
+    made = page.compare(scores_of({("adamw", "llr"): 3.0}))
     assert len(made) == 24
     for one in made:
         is_helped = (one.rule.optimizer, one.rule.rule) == ("adamw", "llr")
@@ -65,8 +58,8 @@ def test_the_family_has_24_tests_and_finds_the_one_rule_that_helps(page):
         assert (low > 0) or not is_helped
 
 
-def test_figures_are_those_of_the_textbook(page):
-    scores = scores_of(page, {("sgd", "annealed"): 1.0})
+def test_figures_are_those_of_the_textbook():
+    scores = scores_of({("sgd", "annealed"): 1.0})
     one = one_of(page.compare(scores), "sgd", "annealed", "mean")
     rule, mean = (page.Variant("sgd", "annealed", control) for control in ("none", "mean"))
     differences = np.array(
@@ -83,8 +76,8 @@ def test_figures_are_those_of_the_textbook(page):
     assert one.adjusted >= one.p
 
 
-def test_an_effect_in_one_task_is_one_of_these_tasks_only(page):
-    scores = scores_of(page, {})
+def test_an_effect_in_one_task_is_one_of_these_tasks_only():
+    scores = scores_of({})
     variant = page.Variant("sgd", "llr", "none"), "a"
     scores[variant] = {seed: value + 20 for seed, value in scores[variant].items()}
     one = one_of(page.compare(scores), "sgd", "llr", "mean")
@@ -92,8 +85,8 @@ def test_an_effect_in_one_task_is_one_of_these_tasks_only(page):
     assert one.adjusted_here < 0.05
 
 
-def test_pairs_are_of_one_seed_and_one_task(page):
-    scores = scores_of(page, {})
+def test_pairs_are_of_one_seed_and_one_task():
+    scores = scores_of({})
     rule, mean = (page.Variant("sgd", "llr", control) for control in ("none", "mean"))
     scores = {key: value for key, value in scores.items() if key[0] in (rule, mean)}
     scores[mean, "a"] = {seed: v for seed, v in scores[mean, "a"].items() if seed != 2}
@@ -111,8 +104,8 @@ def test_pairs_are_of_one_seed_and_one_task(page):
 
 
 @pytest.mark.parametrize("tasks", [(), ("a",), ("a", "b")])
-def test_few_tasks_are_a_table_without_what_they_can_not_tell(page, tasks):
-    made = page.compare(scores_of(page, {}, tasks=tasks))
+def test_few_tasks_are_a_table_without_what_they_can_not_tell(tasks):
+    made = page.compare(scores_of({}, tasks=tasks))
     assert all((one.adjusted is None) == (len(tasks) < 2) for one in made)
     assert page.describe(made).count("\n| SGD |") == 24
 
@@ -141,7 +134,7 @@ control = ["none", "mean"]
 """
 
 
-def test_scores_of_runs_are_in_points_and_percent(page, tmp_path):
+def test_scores_of_runs_are_in_points_and_percent(tmp_path):
 
     study = study_in(tmp_path, TOML)
     for point in study.points:
@@ -163,7 +156,7 @@ def test_scores_of_runs_are_in_points_and_percent(page, tmp_path):
     assert "12 runs after tuning, 0 diverged; 0 of the study missing." in text
 
 
-def test_the_study_has_the_rows_that_are_compared(page):
+def test_the_study_has_the_rows_that_are_compared():
 
     points = read_study(page.STUDY).points
     for optimizer in page.OPTIMIZERS:
@@ -175,7 +168,7 @@ def test_the_study_has_the_rows_that_are_compared(page):
     assert len(tasks) == 6
 
 
-def test_the_variants_of_a_rule_share_their_tuning_in_the_study_itself(page):
+def test_the_variants_of_a_rule_share_their_tuning_in_the_study_itself():
 
     candidates, trials = {}, set()
     for point in read_study(page.STUDY).points:
@@ -187,7 +180,7 @@ def test_the_variants_of_a_rule_share_their_tuning_in_the_study_itself(page):
     assert len(trials) == 780
 
 
-def test_every_rule_sets_half_of_the_layers_of_every_task_or_more(page):
+def test_every_rule_sets_half_of_the_layers_of_every_task_or_more():
     """LLR leaves weights with fewer than 50 eigenvalues alone: narrow networks have none others."""
     tasks = {p.labels["task"]: p.config for p in read_study(page.STUDY).points}
     for config in tasks.values():

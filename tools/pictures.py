@@ -1,6 +1,6 @@
 """Draw the images of README.md and the docs: a terminal, and pages in a browser.
 
-`make pictures` runs `make demo` and then `python -m docs.pictures`. Needs Chromium.
+`make pictures` runs `make demo` and then `python -m tools.pictures`. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def take_screenshot(
     browser: Browser, address: str, name: str, *, width: int, height: int, dark: bool
 ) -> None:
     """Save what a window of this size shows of a page, once all charts are drawn."""
-    scheme = "dark" if dark else "light"
-    tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    tab = browser.new_page(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
     tab.goto(address)
     tab.wait_for_selector("body[data-ready]", state="attached", timeout=60_000)
     image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB").quantize(COLORS)

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md: what a study found → Markdown."""
+"""The tables of docs/results-tables.md: what a study found → Markdown."""
 
 from __future__ import annotations
 
@@ -161,7 +161,13 @@ def _points(test: PairedTest) -> str:
 
 def scale_up(found: StudyResults) -> str:
     """The table of the step up in scale, and its stated comparisons."""
-    by_setting = {setting: entry.trials for (setting, _), entry in found.table.entries.items()}
+    stated = compare_scales([found])
+    return f"{to_markdown(found).strip()}\n\nThe stated comparisons:\n\n{stated}"
+
+
+def compare_scales(found: Sequence[StudyResults]) -> str:
+    """The stated comparisons of the step up in scale."""
+    by_setting = {setting: entry.trials for (setting, _), entry in found[0].table.entries.items()}
     tests = [
         paired_test(by_setting[first].by_seed, by_setting[second].by_seed)
         if first in by_setting and second in by_setting
@@ -173,8 +179,7 @@ def scale_up(found: StudyResults) -> str:
         [first, second, "–" if one is None else _points(one), f"{p:.2g}"]
         for (first, second), one, p in zip(SCALE_PAIRS, tests, adjusted, strict=True)
     ]
-    head = ["method", "minus", "points of accuracy [95 %]", "p by Holm"]
-    return f"{to_markdown(found).strip()}\n\nThe stated comparisons:\n\n{table([head, *rows])}"
+    return table([["method", "minus", "points of accuracy [95 %]", "p by Holm"], *rows])
 
 
 def by_length(found: StudyResults) -> str:

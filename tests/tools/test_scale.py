@@ -1,8 +1,6 @@
-"""The section of docs/results.md on the step up in scale."""
+"""The section of docs/results.md and docs/results-tables.md on the step up in scale."""
 
-import importlib
-
-import pytest
+from tools.results import tables as page
 
 from rankwise.lab import load_runs
 from rankwise.study import collect_results, read_study
@@ -18,13 +16,7 @@ SCORES = {
 }
 
 
-@pytest.fixture
-def page(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return importlib.import_module("results_tables")
-
-
-def test_the_stated_comparisons_are_paired_by_seed(page, tmp_path):
+def test_the_stated_comparisons_are_paired_by_seed(tmp_path):
     text = (ROOT / "studies/cpu/scale_up.toml").read_text(encoding="utf-8")
     study = study_in(tmp_path, text.replace("epochs = 20", "epochs = 2"))
     for point in study.points:
@@ -40,6 +32,6 @@ def test_the_stated_comparisons_are_paired_by_seed(page, tmp_path):
     assert "| RMSGD | SGD, step | – | 1 |" in section
 
 
-def test_the_study_has_every_method_that_is_compared(page):
+def test_the_study_has_every_method_that_is_compared():
     methods = {p.labels["method"] for p in read_study(ROOT / "studies/cpu/scale_up.toml").points}
     assert {name for pair in page.SCALE_PAIRS for name in pair} <= methods

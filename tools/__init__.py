@@ -1,0 +1,1 @@
+"""Programs that write pages and images of the documentation."""
