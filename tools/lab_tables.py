@@ -5,7 +5,6 @@ Run with `.venv/bin/python -m tools.lab_tables`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rankwise.lab.config import Config
 from rankwise.lab.defaults import get_defaults
 from rankwise.lab.networks import IMAGE_NETWORKS, NetworkSpec
 from rankwise.lab.optimizers import OPTIMIZERS
+from tools.marks import fill_marks
 
 PAGE = Path(__file__).parents[1] / "docs" / "lab.md"
 
@@ -51,12 +51,7 @@ def optimizers() -> str:
 
 def written(page: str) -> str:
     """The page with its tables as the code has them now."""
-    for make in (options, networks, optimizers):
-        mark = rf"(?<=<!-- {make.__name__} -->\n).*?(?=<!-- end -->)"
-        found = re.search(mark, page, flags=re.DOTALL)
-        if found is not None:
-            page = f"{page[: found.start()]}{make()}\n{page[found.end() :]}"
-    return page
+    return fill_marks(page, {make.__name__: make() for make in (options, networks, optimizers)})
 
 
 if __name__ == "__main__":

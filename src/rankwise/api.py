@@ -59,7 +59,7 @@ def probe(
         modes: Which unfoldings of a convolution to take: "both", "input" or "output" channels.
         split: True or "stacks" to probe separately what is stacked in one matrix: the gates of a
             recurrent layer, q, k and v, gate and up projections. "heads" to probe every attention
-            head as well, where a config.json beside the weights (or the module's `config`) says
+            head as well, where a config.json next to the weights (or the module's `config`) says
             how many there are.
         key: The dotted name of the part of a nested checkpoint that holds the weights.
         spectra: Whether to keep every layer's singular values, for charts and reports.

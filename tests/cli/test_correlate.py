@@ -72,7 +72,7 @@ def test_size_and_norm_are_shown_beside_every_score(index):
     for table in tables:
         labels = [line.split("  ")[0] for line in table.splitlines()[2:]]
         assert labels[:3] == ["Q", "log parameters", "mean log ‖W‖F"]
-    assert "Beside it: log parameters, " in done.stdout
+    assert "For comparison: log parameters, " in done.stdout
     assert "propose" not in done.stdout
 
 

@@ -22,7 +22,7 @@ MANY = 100  # layers, of which bars are too many to read: two roles are enough f
 FEWEST_BLOCKS = 3
 LINE = 50  # layers in a row where no blocks are known
 NARROWEST = 10  # pixels of a column; a narrower window scrolls
-LABEL_ROOM = 150  # pixels beside the columns
+LABEL_ROOM = 150  # pixels next to the columns
 # On a phone a label keeps its end, which distinguishes roles.
 SHORT_ROLE = (
     "windowSize()[0] < 500 && length(datum.label) > 16"

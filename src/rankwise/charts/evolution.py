@@ -225,7 +225,7 @@ def _encode_layers(layers: Sequence[str]) -> alt.Color:
     """A colour for each layer of few, which share them with dashes; of many, from near to deep."""
     if len(layers) <= NAMED:
         return encode_colour(layers, "layer", lines=True)
-    ends = [1, len(layers)]  # they fit beside one another
+    ends = [1, len(layers)]  # they fit next to each other
     legend = alt.Legend(title="layer #", format="d", values=ends)
     return alt.Color("depth:Q", scale=alt.Scale(range=[NEAR, DEEP]), legend=legend)
 

@@ -53,7 +53,7 @@ STATES: Mapping[str, tuple[str, str]] = {
 SEVERITIES = {"error": "✖", "warning": "▲"}  # how a layer with a finding is marked
 OUTLIERS = ("≠", "with experts unlike the others")  # how a group is marked, and what that means
 
-LABEL = 40  # characters of a name beside a bar; tooltips have the whole
+LABEL = 40  # characters of a name next to a bar; tooltips have the whole
 TALLEST = 12_000  # pixels
 # On a phone a label keeps its number and its end, which distinguishes layers.
 SHORT_LABEL = (
@@ -186,7 +186,7 @@ def _place_rows(rows: Sequence[LayerRow]) -> list[dict[str, Any]] | None:
 
 
 def make_labels(names: Sequence[str]) -> list[str]:
-    """Return every layer's number and name, short enough to stand beside a bar.
+    """Return every layer's number and name, short enough to stand next to a bar.
 
     Example:
         >>> make_labels(["conv1.weight", "fc.weight"])
@@ -227,7 +227,7 @@ def make_metric_axis(field: str, metric: str, values: Sequence[float | None]) ->
     """Return the axis of a metric that spans the values given; others are drawn on its edge.
 
     Where rank 1 raises q to its maximum by definition, the bars of the other layers would vanish
-    beside it; so the axis is made for these alone.
+    next to it; so the axis is made for these alone.
     """
     title, form = METRICS[metric]
     # At the top, since a chart of many layers is taller than a window.

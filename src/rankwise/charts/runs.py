@@ -36,7 +36,7 @@ HUGE = 100  # losses that differ by more than this factor are drawn on a log sca
 
 
 class _SecondsRecord(Protocol):
-    """What is read of an epoch's seconds, beside each of `PARTS`."""
+    """What is read of an epoch's seconds, in addition to each of `PARTS`."""
 
     @property
     def trained(self) -> float: ...

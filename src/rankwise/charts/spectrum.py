@@ -199,7 +199,7 @@ def _random_line(shown: alt.Chart, look: Mapping[str, Any]) -> alt.Chart:
 
 
 def _threshold_line(shown: alt.Chart, look: Mapping[str, Any]) -> alt.Chart:
-    """Where EVBMF cut; the legend names it, since a text beside it would cover values."""
+    """Where EVBMF cut; the legend names it, since a text next to it would cover values."""
     first = shown.transform_filter("datum.index === 1 && isValid(datum.threshold)")
     rule = _label(first, THRESHOLD).mark_rule(strokeWidth=1.5, aria=False)
     return rule.encode(y=alt.Y("threshold:Q"), stroke=look["stroke"])

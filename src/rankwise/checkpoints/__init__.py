@@ -90,7 +90,7 @@ def _open_path(file: Path, key: str | None) -> Weights:
         weights = _open_file(file, key)
     if not weights.tensors:
         raise CheckpointError(f"{format_path(file)}: contains no tensors.")
-    # What a file says of itself counts more than a configuration beside it.
+    # What a file says of itself counts more than a configuration next to it.
     config = {**read_config(file.parent), **weights.config}
     return replace(sort_if_alphabetical(weights), config=config)
 

@@ -1,4 +1,4 @@
-"""The configuration files beside a checkpoint: what they say that its tensors do not.
+"""The configuration files next to a checkpoint: what they say that its tensors do not.
 
 Read for numbers of heads, block sizes of quantised formats, scales of adapters and tied weights.
 Nothing in them is run, and a file that can't be read or parsed counts as absent.

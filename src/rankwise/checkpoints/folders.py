@@ -41,7 +41,7 @@ _INDEX = (".safetensors.index.json", ".bin.index.json")
 _TENSORS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy", ".gguf")
 _KERAS = (".h5", ".hdf5", ".keras")
 WEIGHTS = (*_TENSORS, *_KERAS)
-# What trainers put beside the weights.
+# What trainers put into the folder of the weights.
 _NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 _PART = re.compile(
     r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})(?P<ending>\.(safetensors|bin|pt|pth))",

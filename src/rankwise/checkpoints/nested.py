@@ -5,7 +5,7 @@ optimizer's state, counters. A part that looks like a whole model is a *candidat
 
 - a mapping whose tensors have dotted names ("conv1.weight"), as ``state_dict()`` gives;
 - a part named as state dicts and averages are ("model_state_dict", "ema");
-- a part with another usual name ("model", "net", "params"), unless parts beside it are no
+- a part with another usual name ("model", "net", "params"), unless other parts are no
   candidates: then the names are those of layers, which belong together.
 
 If there are several, live weights come before averaged ones, then the one with the most parameters.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from io import FileIO
 
 _CHUNK = 64 * 2**20
-_CLOCK_TICK = 10_000_000  # nanoseconds between two times that a file system can tell apart
+_CLOCK_TICK = 10_000_000  # nanoseconds between two times that a file system distinguishes
 _MAX_WAITS = 5
 
 ByteOrder = Literal["little", "big"]

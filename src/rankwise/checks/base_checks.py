@@ -1,4 +1,4 @@
-"""Findings about a network beside its base: unchanged, replaced, missing and reshaped tensors."""
+"""Findings about a network and its base: unchanged, replaced, missing and reshaped tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about a layer beside its own earlier state, while its network is trained."""
+"""Findings about a layer compared with its own earlier state, while its network is trained."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LayerRecord:
         rms: The largest so far.
         stable_rank: The largest ‖W‖²/s₁² so far; 0 before it is measured.
         measured: How often its spectrum was measured.
-        untrained: How often in a row it looked untrained beside its siblings.
+        untrained: How often in a row it looked untrained and its siblings did not.
     """
 
     shape: tuple[int, ...]
@@ -151,7 +151,7 @@ def _extend(finding: Finding, sentence: str, **figures: int) -> Finding:
 
 
 def _check_scale(row: LayerMetrics, facts: TensorFacts, record: LayerRecord) -> Iterator[Finding]:
-    """Find a layer that has died as a whole, so that no filter is small beside the others."""
+    """Find a layer that has died as a whole, so that no filter is smaller than the others."""
     if facts.filters > 1 and 0.0 < facts.rms < _VANISHED * record.rms:
         message = (
             f"All its filters are nearly zero: the scale of its weights fell from "

@@ -1,4 +1,4 @@
-"""Findings about a layer beside its siblings: layers of the same role and shape elsewhere."""
+"""Findings about a layer and its siblings: layers of the same role and shape elsewhere."""
 
 from __future__ import annotations
 
@@ -112,26 +112,26 @@ def _check_untrained(
     layer: Layer, verdict: Verdict, siblings: Sequence[Layer], same_shape: Sequence[Layer]
 ) -> Finding:
     """Grade a layer in which no direction stands out by what its siblings show."""
-    beside, severity = siblings, Severity.ERROR
+    others, severity = siblings, Severity.ERROR
     if len(siblings) < _MIN_SIBLINGS:
-        beside, severity = same_shape, Severity.WARNING
+        others, severity = same_shape, Severity.WARNING
     if layer.width < _SURE_WIDTH or verdict is not Verdict.RANDOM:
         severity = Severity.WARNING
-    clear = sum(other.is_clear for other in beside)
+    clear = sum(other.is_clear for other in others)
     if not layer.is_spread_like_initial:
         severity = Severity.NOTE
         context = "But its numbers have heavier tails than an initialisation gives them."
-    elif len(beside) < _MIN_SIBLINGS or clear < _CLEAR_SHARE * len(beside):
+    elif len(others) < _MIN_SIBLINGS or clear < _CLEAR_SHARE * len(others):
         severity = Severity.NOTE
         context = (
             "This alone proves nothing: healthy layers can have a flat spectrum, and no siblings "
             "of the same shape show what is usual here."
-            if not beside
+            if not others
             else "This alone proves nothing: healthy layers can have a flat spectrum, and "
-            f"{clear} of {format_count(len(beside), 'sibling')} clearly differ from random weights."
+            f"{clear} of {format_count(len(others), 'sibling')} differ clearly from random weights."
         )
     else:
-        context = f"{clear} of {format_count(len(beside), 'sibling')} of the same shape clearly do."
+        context = f"{clear} of {format_count(len(others), 'sibling')} of the same shape clearly do."
     return make_finding(
         "looks-untrained",
         severity,
@@ -142,7 +142,7 @@ def _check_untrained(
         chance=layer.row.chance or 0.0,
         overlap=layer.row.overlap or 0.0,
         kurtosis=layer.facts.kurtosis,
-        siblings=len(beside),
+        siblings=len(others),
         clear_siblings=clear,
     )
 
@@ -197,7 +197,7 @@ def _check_collapse(layer: Layer, siblings: Sequence[Layer]) -> Iterator[Finding
 
 
 def has_collapsed(rank: float, usual: float) -> bool:
-    """Return whether a stable rank is next to nothing beside the usual one."""
+    """Return whether a stable rank is next to nothing compared with the usual one."""
     return rank <= _COLLAPSED and math.log(usual / rank) >= _COLLAPSE
 
 

@@ -19,7 +19,7 @@ from rankwise.weights.tensor import Status
 _DEAD_ERROR, _DEAD_WARNING = 0.5, 0.1
 # So many other layers with this share of dead filters make them the network's style.
 _DEAD_LAYERS, _DEAD_ELSEWHERE = 2, 0.25
-# A matrix with more zeros than this, beside its dead filters, is pruned or constructed.
+# A matrix with more zeros than this, dead filters not counted, is pruned or constructed.
 _DENSE = 0.5
 _COPIES_ERROR, _COPIES_WARNING = 0.5, 0.1  # 0.46, in filters of 24 inputs
 _ENTRY_ERROR, _ENTRY_WARNING = 30.0, 10.0  # 6.4, in the first block of a sentence encoder
@@ -123,7 +123,7 @@ def _check_matrix(row: LayerMetrics, facts: TensorFacts, network: _Network) -> I
         yield make_finding("constant", severity, row.name, message, value=facts.high)
     else:
         yield from _check_dominance(row, facts)
-        if not facts.has_absurd_entry:  # beside such a number every other filter looks dead
+        if not facts.has_absurd_entry:  # next to such a number every other filter looks dead
             yield from _check_filters(row, facts, network)
 
 

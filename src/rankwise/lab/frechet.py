@@ -31,7 +31,7 @@ _INCEPTION_WEIGHTS = "inception_v3_google-0cc3c7bd.pth"  # torchvision's IMAGENE
 class Features:
     """What turns images into the numbers that are compared."""
 
-    name: str  # recorded beside every distance: "inception-v3" or "resnet8 trained on …"
+    name: str  # recorded with every distance: "inception-v3" or "resnet8 trained on …"
     extract: Callable[[Tensor], Tensor]  # images (B, C, H, W) in −1 … 1 → features (B, D)
 
 

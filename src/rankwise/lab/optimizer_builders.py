@@ -108,7 +108,7 @@ def _rmsgd(network: nn.Module, given: OptimizerOptions) -> Optimizer:
 
 
 def _from_torch(name: str, *options: str) -> Callable[[nn.Module, OptimizerOptions], Optimizer]:
-    """Return the builder of an optimizer of torch's, with the named options beside the common."""
+    """Return the builder of an optimizer of torch's, with the named options and the common ones."""
 
     def build(network: nn.Module, given: OptimizerOptions) -> Optimizer:
         chosen = {option: getattr(given, option) for option in options}

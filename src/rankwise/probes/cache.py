@@ -35,7 +35,7 @@ _ENTRY = re.compile(r"[0-9a-f]{64}\.json")
 _TEMPORARY = re.compile(r"\.rankwise-[0-9a-f]+\.tmp")
 _ABANDONED = 86400.0  # seconds after which a file that was not completed never will be
 _HASHED = 16 << 20  # bytes at a time
-# What a result depends on beside the weight and the options.
+# What a result depends on, apart from the weight and the options.
 _CODE = {"rankwise.numerics": None, "rankwise.probes": ("measure.py", "layer_metrics.py")}
 
 

@@ -253,7 +253,7 @@ _NETWORK = (
             "It is decided by rank-1 layers (q = π/2): in a real sentence encoder 98.9 % of Q² "
             "came from two of them; along a run that stays at 99 % accuracy Q jumped from .57 to "
             ".11 and back to .56.",
-            "For your own networks, `rankwise study correlate` tests it beside norms and size.",
+            "For your own networks, `rankwise study correlate` compares it with norms and size.",
             "Every layer counts the same, whatever its size. Layers of rank 0 count with q = 0 "
             "unless left out (skip_empty).",
         ),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rankwise.probes.results import Probe
 
 MOST_LAYERS = 2000  # in tables and charts, so that a page stays below 5 MB
-MOST_OUTLIERS = 100  # experts beside their groups
+MOST_OUTLIERS = 100  # experts listed in addition to their groups
 PROMINENCE = (
     "How far the strongest direction of a layer stands out from its noise: at 0 it is as strong as "
     "noise gets, at 1 it is 2.7 times as strong. It tells a layer from random weights; it does not "

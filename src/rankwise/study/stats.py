@@ -249,7 +249,7 @@ def _resample(x: Array, y: Array, labels: NDArray[np.intp], resamples: int, seed
     count = int(labels.max()) + 1
     draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), resamples)
     times = draws[:, labels].astype(np.float64)  # (resamples, n)
-    # Before the values are centred, which would make small ones equal beside a very large one.
+    # Before the values are centred, which would make small ones equal where one is very large.
     above_x, above_y = (np.sign(v[:, None] - v[None, :]) for v in (x, y))  # (n, n)
     x, y = _scale(x), _scale(y)
     # Counts of pairs of draws, exact in floats; a draw ties with its own repeats.

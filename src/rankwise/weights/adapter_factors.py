@@ -284,7 +284,7 @@ def _finish(change: _Change, names: _Names, context: Context) -> Whole:
 
 
 def _list_others(names: _Names, context: Context) -> Iterator[Weight]:
-    """Yield what an adapter stores beside its factors: DoRA's norms, the number of ranks."""
+    """Yield what else an adapter stores: DoRA's norms, the number of ranks."""
     for name in ("lora_magnitude_vector", "dora_scale", "ranknum", "rank_num", "scale"):
         for end in (names.end, ".weight", ""):
             weight = context.by_name.get(f"{names.base}.{name}{names.adapter}{end}")

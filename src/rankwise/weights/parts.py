@@ -17,7 +17,7 @@ Config = Mapping[str, object]
 
 
 class Context(NamedTuple):
-    """What a rule may look at beside the tensor itself."""
+    """What a rule may look at, apart from the tensor itself."""
 
     by_name: Mapping[str, Weight]  # all tensors of the network
     config: Config  # the model's configuration, empty where there is none

@@ -59,7 +59,7 @@ def _match_spectral_norm(weight: Weight, context: Context) -> Whole | None:
 
 
 def _match_parametrization(weight: Weight, context: Context) -> Whole | None:
-    """`parametrizations.X.original`: spectral norm where its vectors are stored beside it."""
+    """`parametrizations.X.original`: spectral norm where its vectors are stored with it."""
     stem, _, last = weight.name.rpartition(".")
     if last != "original" or "parametrizations." not in f".{stem}":
         return None

@@ -39,7 +39,7 @@ _OUTPUT = re.compile(
     rf"(cross_)?attn_out(put)?)"
     rf"{_WEIGHT}"
 )
-# State-space mixers call their input projection as attention does, and have these beside it.
+# State-space mixers call their input projection as attention does, and have these next to it.
 _MIXER = ("A_log", "conv1d.weight", "x_proj.weight", "dt_bias", "D")
 # Models that store q, k and v of one head after another, and of one group of heads.
 _BY_HEAD = ("gpt_neox", "gpt_neox_japanese", "bloom", "persimmon", "fuyu", "falcon")

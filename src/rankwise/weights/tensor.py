@@ -93,5 +93,5 @@ class Weights:
     tensors: tuple[Weight, ...]
     notes: tuple[str, ...] = ()  # which part of a checkpoint was chosen, what was skipped
     order: Order = "network"
-    # What config.json (or adapter_config.json) beside the weights says, or the module's `config`.
+    # What config.json (or adapter_config.json) next to the weights says, or the module's `config`.
     config: Mapping[str, object] = field(default_factory=dict)

@@ -153,7 +153,7 @@ def test_the_verdict_names_size_and_norm_beside_q(ranked):
         measured(n, n / 10, {"quality": float(n), "log_parameters": -float(n)}) for n in range(8)
     ]
     said = describe_ranking(ranked(members))[1]
-    assert "Beside it: log parameters, SROCC -1.00" in said
+    assert "For comparison: log parameters, SROCC -1.00" in said
     assert "; mean log ‖W‖F, " in said
 
 

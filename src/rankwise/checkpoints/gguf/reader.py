@@ -77,7 +77,7 @@ def _read_parts(path: Path, header: Header, count: int) -> list[Weight]:
     if missing:
         raise CheckpointError(
             f"{format_path(path)}: one of {count} files of a split model, of which some are "
-            f"missing ({list_some(map(quote, missing))}); put them beside it."
+            f"missing ({list_some(map(quote, missing))}); put them into the same folder."
         )
     tensors: list[Weight] = []
     for number, file in enumerate(files):

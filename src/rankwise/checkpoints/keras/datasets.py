@@ -80,7 +80,7 @@ class Budget:
     def take_stored(self, nbytes: int) -> str:
         """Return why so many bytes can't be those of another dataset, "" if they can."""
         if nbytes > self._stored:  # how a small file could be measured as a huge one
-            return f"its {nbytes} bytes are more than the file has left beside the other tensors"
+            return f"its {nbytes} bytes are more than the other tensors leave of the file"
         self._stored -= nbytes
         return ""
 

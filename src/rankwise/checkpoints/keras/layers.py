@@ -164,7 +164,7 @@ def _find_depthwise(variable: Variable) -> Layout:
 
 
 def _guess_convolution(variable: Variable) -> Layout:
-    """Tell the convolutions apart by their bias, which has a number for each output."""
+    """Distinguish the convolutions by their bias, which has a number for each output."""
     *kernel, before, last = variable.shape
     if len(kernel) > 3:
         return Layout(is_guess=True)

@@ -1,7 +1,7 @@
 """Paths in a Keras file → the layers and variables they stand for, in the network's order if known.
 
 Files of Keras 2 list their layers and the variables of each. Keras 3 numbers the variables of a
-layer, `layers/conv2d_1/vars/0`, and has the names of layers beside them or in the configuration.
+layer, `layers/conv2d_1/vars/0`, and has the names of layers next to them or in the configuration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rankwise.checkpoints.keras.hdf5 import Listing
 from rankwise.checkpoints.keras.layers import Shape, Variable, find_class
 
 _VARS = "vars"
-METRICS = "metrics"  # a group beside the layers, in files of Keras 2.12 and later
+METRICS = "metrics"  # a group next to the layers, in files of Keras 2.12 and later
 _ROOTS: tuple[Path, ...] = (("model_weights",), ())
 _TENSOR = re.compile(r":[0-9]+$")  # as TensorFlow ends the names of variables
 # Names that are Keras' own (and Flax'), where nothing else tells who wrote a file.

@@ -202,6 +202,6 @@ def dequantize_operand(
 
 
 def _align_directions(constant: Constant, codes: Constant) -> Constant | None:
-    """Return one number for each direction, or for each of its gates' rows, beside the codes."""
+    """Return one number for each direction, or for each row of its gates, as the codes need it."""
     rows = constant.shape[1] if len(constant.shape) == 2 else 1
     return view(constant, (codes.shape[0], rows, 1))

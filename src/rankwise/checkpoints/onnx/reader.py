@@ -165,7 +165,7 @@ def _check_inline(tensor: TensorProto, count: int, nbytes: int) -> tuple[Status,
 
 
 class _ExternalFiles:
-    """The files beside a model that hold its tensors' data."""
+    """The files next to a model that hold its tensors' data."""
 
     def __init__(self, model: Path) -> None:
         self._model = model
@@ -185,7 +185,7 @@ class _ExternalFiles:
             if not is_present(path):
                 raise CheckpointError(
                     f"{format_path(self._model)}: the data of {quote(name)} is in "
-                    f"{quote(location)}, which is missing; put it beside the model."
+                    f"{quote(location)}, which is missing; put it into the folder of the model."
                 )
             self._files[location] = open_source(path)
         return self._files[location]

@@ -1,4 +1,4 @@
-"""Harmless classes that training scripts save beside weights, and what stands for them here.
+"""Harmless classes that training scripts save with weights, and what stands for them here.
 
 A pickle names classes. For each class in the tables below PyTorch's loader is given a class of
 ours under the same name; the real one is never imported. Ours takes any arguments and ignores

@@ -67,7 +67,7 @@ def read_torch_legacy(path: Path, key: str | None) -> Weights:
 
 
 def read_torch_tree(path: Path) -> object:
-    """Return all that a PyTorch checkpoint contains, for the numbers and texts beside its tensors.
+    """Return all that a PyTorch checkpoint contains, numbers and texts as well as tensors.
 
     Tensors have no data, or, in the format before PyTorch 1.6, may have less than they claim.
     """

@@ -1,6 +1,6 @@
 """`rankwise study`: run, status, table, export, import, correlate.
 
-The commands' options are here; what they do is in the modules beside, which need torch.
+The commands' options are here; what they do is in the other modules, which need torch.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _list_shards(folder: Path, split: str) -> list[Path]:
 
 def _load_parquet(layout: _Layout, train: Sequence[Path], test: Sequence[Path]) -> ImageDataset:
     if not test:
-        raise DataError(f"{train[0].parent} lacks test*.parquet; put the test images beside it.")
+        raise DataError(f"{train[0].parent} lacks test*.parquet; put it into the same folder.")
     train_split, names = read_parquet_images(train, label=layout.label_column)
     test_split, _ = read_parquet_images(test, label=layout.label_column)
     return make_dataset(layout.name, train_split, test_split, _choose_class_names(layout, names))

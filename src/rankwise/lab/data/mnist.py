@@ -91,7 +91,7 @@ def _find_idx(folder: Path, split: str, part: str, dimensions: int) -> Path:
     names = _list_names(split, part, dimensions)
     path = find_file([folder], names)
     if path is None:
-        raise DataError(f"{folder} lacks {names[-1]}; put it beside the other idx files.")
+        raise DataError(f"{folder} lacks {names[-1]}; put it into the same folder.")
     return path
 
 

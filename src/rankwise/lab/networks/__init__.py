@@ -89,7 +89,11 @@ IMAGE_NETWORKS: dict[str, Callable[[NetworkSpec], nn.Module]] = {
     "mobilenetv2-imagenet": partial(build_mobilenetv2, cifar=False),
 }
 
-IMAGE_PATTERNS = ("nats:C1:C2:C3:C4:C5", "timm:NAME", "torchvision:NAME")  # beside those names
+IMAGE_PATTERNS = (
+    "nats:C1:C2:C3:C4:C5",
+    "timm:NAME",
+    "torchvision:NAME",
+)  # and these
 
 _LARGE_SIZE = 96  # from this image size on, the ImageNet variants are used
 # These have auxiliary outputs in training, which are switched off.

@@ -166,9 +166,9 @@ class ShuffleUnit(nn.Module):
             ConvNorm(half, half, 3, stride=stride, groups=half, activation=None),
             ConvNorm(half, half, 1),
         )
-        self.beside: nn.Module = nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
         if not self.splits:
-            self.beside = nn.Sequential(
+            self.shortcut = nn.Sequential(
                 ConvNorm(inputs, inputs, 3, stride=stride, groups=inputs, activation=None),
                 ConvNorm(inputs, half, 1),
             )
@@ -178,7 +178,7 @@ class ShuffleUnit(nn.Module):
         first, second = images.chunk(2, dim=1) if self.splits else (images, images)
         path = self.branch(second)
         # The shuffle interleaves the channels of the two halves.
-        return torch.stack([self.beside(first), path], dim=2).flatten(1, 2)
+        return torch.stack([self.shortcut(first), path], dim=2).flatten(1, 2)
 
 
 def build_shufflenetv2(spec: NetworkSpec, *, channels: int) -> nn.Module:

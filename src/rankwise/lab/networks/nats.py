@@ -51,7 +51,7 @@ class Cell(nn.Module):
 
 
 class ReductionBlock(nn.Module):
-    """Two units, the first with stride 2, beside a mean over 2 × 2 and a 1 × 1 convolution."""
+    """Two units, the first with stride 2, added to a mean over 2 × 2 and a 1 × 1 convolution."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -63,7 +63,7 @@ class Task(Protocol):
         return
 
     def get_memory(self) -> dict[str, Any]:
-        """Return what goes from one batch to the next beside weights and optimizer state."""
+        """Return what goes from one batch to the next, apart from weights and optimizer state."""
         return {}
 
     def set_memory(self, memory: Mapping[str, Any]) -> None:  # noqa: ARG002 - none by default

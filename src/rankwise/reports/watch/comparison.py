@@ -159,7 +159,7 @@ def _make_cells(label: str, name: str, run: Run, differing: Iterable[str]) -> tu
 def _find_differing(options: Sequence[Mapping[str, Any]]) -> list[str]:
     """The options that have several values among the runs which have them.
 
-    What only some optimizers have, as β, is no difference beside that of the optimizers.
+    What only some optimizers have, as β, is no difference in addition to that of the optimizers.
     """
     names = [name for name in (options[0] if options else ()) if name not in _SHOWN]
     return [name for name in names if len({o[name] for o in options if o[name] is not None}) > 1]

@@ -176,7 +176,7 @@ CANDIDATES = (
 SCORES: Mapping[str, Score] = MappingProxyType(
     {score.name: score for score in (*BASELINES, *CANDIDATES)}
 )
-# Shown beside every other score, always.
+# Shown with every other score, always.
 REFERENCES = ("log_parameters", "log_frobenius")
 
 

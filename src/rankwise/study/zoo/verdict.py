@@ -15,7 +15,7 @@ _STRONG = 0.5  # an SROCC from which on Q is said to follow the unfoldings of ra
 
 
 def describe_ranking(ranking: Ranking) -> tuple[str, ...]:
-    """Return whether Q ranks the networks of each family, beside their size and norm."""
+    """Return whether Q ranks the networks of each family, compared with their size and norm."""
     if not ranking.families:
         return ("No network could be measured, so there is nothing to rank.",)
     sentences = [_summarize(ranking), *map(_describe_family, ranking.families)]
@@ -48,11 +48,11 @@ def _describe_family(family: Family) -> str:
     size = f"{len(family.members)} networks"
     groups = quality.srocc.groups
     size += "" if groups == len(family.members) else f" in {groups} groups"
-    beside = "; ".join(
+    others = "; ".join(
         f"{SCORES[name].label}, {_format(family.of(name).srocc)}" for name in REFERENCES
     )
     verdict = f"Q {_judge(quality)} ({_format(quality.srocc)}; {size})"
-    return f"{family.name}: {verdict}. Beside it: {beside}."
+    return f"{family.name}: {verdict}. For comparison: {others}."
 
 
 def _judge(score: ScoreCorrelation) -> str:

@@ -21,7 +21,7 @@ _LEVELS = 127
 
 
 class FourBitState(NamedTuple):
-    """What 4-bit codes need beside their scales."""
+    """What 4-bit codes need in addition to their scales."""
 
     shape: tuple[int, ...]
     block_size: int

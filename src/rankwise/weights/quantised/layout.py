@@ -59,7 +59,7 @@ def find_all(names: Iterable[str], context: Context) -> Parts:
 
 
 def find_beside(name: str, context: Context) -> Parts:
-    """Return the scales of activations that are stored beside a weight."""
+    """Return the scales of activations that are stored with a weight."""
     prefix, _ = split_name(name)
     names = (*(prefix + last for last in _BESIDE_MODULE), *(name + end for end in _BESIDE_WEIGHT))
     return tuple(part for part in find_all(names, context) if math.prod(part.shape) <= 1 << 16)

@@ -89,7 +89,7 @@ def _match_integers(
 
 
 def _read_shape(codes: Weight, stated: Weight | None) -> tuple[int, ...] | None:
-    """Return the weight's shape, as stored beside the codes; None if it can't be theirs."""
+    """Return the weight's shape, as stored with the codes; None if it can't be theirs."""
     values = None if stated is None else layout.read_small(stated, _MAX_AXES)
     if values is None or values.dtype not in (torch.int32, torch.int64):
         return None

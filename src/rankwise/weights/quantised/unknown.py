@@ -20,7 +20,7 @@ class _Layout(NamedTuple):
 
     title: str
     codes: str
-    needed: tuple[str, ...]  # all of them are stored beside the codes
+    needed: tuple[str, ...]  # all of them are stored with the codes
     others: tuple[str, ...] = ()
 
 
@@ -65,7 +65,7 @@ _BY_CODES: dict[str, tuple[_Layout, ...]] = {
     name: tuple(entry for entry in _LAYOUTS if entry.codes == name)
     for name in {entry.codes for entry in _LAYOUTS}
 }
-# Names that say "part of a quantised layer" wherever they stand beside integer codes.
+# Names that say "part of a quantised layer" wherever they stand next to integer codes.
 _SCALES = ("scale", "scales", "weight_scale", "weight_scales", "absmax", "SCB")
 _ZEROS = ("zero", "zeros", "qzeros", "zero_point", "zero_points", "weight_zero_point", "shift")
 _SUFFIXES = ("_scale", "_scales", "_zero", "_zeros", "_zero_point", "_zero_points", "_scale_inv")
@@ -116,7 +116,7 @@ def _match_comfy(codes: Weight, context: Context) -> Whole | None:
 
 
 def _match_codes(codes: Weight, context: Context) -> Whole | None:
-    """Integer codes with floating scales or zero points beside them, in a layout not known."""
+    """Integer codes with floating scales or zero points, in a layout not known."""
     if codes.dtype not in _CODE_TYPES or len(codes.shape) < 2:
         return None
     if math.prod(codes.shape) < _MIN_CODES or _is_part(codes.name):
