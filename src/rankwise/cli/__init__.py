@@ -11,6 +11,7 @@ import typer
 
 import rankwise
 from rankwise.cli.check import CHECK_EXAMPLES, check
+from rankwise.cli.lora import lora
 from rankwise.cli.output import CommandGroup, ProbeCommand, run_command
 from rankwise.cli.probe import (
     DIFF_EXAMPLES,
@@ -58,6 +59,7 @@ app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=WATCH_EXAMPLES)(watch)
 app.command(epilog=TRAIN_EXAMPLES)(train_command())
+app.add_typer(lora, hidden=True)  # until it has a command
 app.add_typer(study)
 
 
