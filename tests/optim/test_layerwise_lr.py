@@ -220,6 +220,20 @@ def test_a_schedule_of_another_optimizer_is_refused():
         LayerwiseLR(optimizer_for(network()), TempBalance(), schedule=other)
 
 
+def test_a_schedule_by_a_metric_is_stepped_by_itself():
+    net = network()
+    optimizer = optimizer_for(net)
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    with pytest.raises(ArgumentError, match=r"no metric.*step\(metric\) as usual"):
+        LayerwiseLR(optimizer, TempBalance(), schedule=plateau)
+    own = LayerwiseLR(optimizer, TempBalance())
+    for _ in range(3):
+        train(net, optimizer, own, steps=BATCHES, period=BATCHES)
+        plateau.step(1.0)
+    expected = [RATE / 4 * m for m in own.multipliers().values()]
+    assert list(own.rates().values()) == pytest.approx(expected)
+
+
 def test_a_schedule_that_overwrites_the_rates_is_named_once():
     net = network()
     optimizer = optimizer_for(net)
@@ -394,6 +408,51 @@ def test_a_table_acts_from_the_start_and_stays():
     rates = train(net, optimizer, scheduler, steps=2 * BATCHES, period=BATCHES)
     assert rates == [pytest.approx(expected)] * 6
     assert scheduler.last_readings == ()
+
+
+WARM_UPS = {
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o, 0.25, total_iters=4),
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda step: min(1.0, step / 3)),
+    "OneCycleLR": SCHEDULES["OneCycleLR"],
+}
+
+
+@pytest.mark.parametrize("table", [{"3": 0.25, "8": 4.0}, dict.fromkeys("03578", 0.25), {"3": 0.0}])
+@pytest.mark.parametrize("name", WARM_UPS)
+def test_a_table_acts_within_a_warm_up(name, table):
+    net = network()
+    optimizer = optimizer_for(net)
+    own = LayerwiseLR(optimizer, TempBalance(), control=table, schedule=WARM_UPS[name](optimizer))
+    plain = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=RATE)
+    alone = WARM_UPS[name](plain)
+    for step in range(6):
+        expected = [table.get(layer, 1.0) * alone.get_last_lr()[0] for layer in own.rates()]
+        assert list(own.rates().values()) == pytest.approx(expected)
+        train(net, optimizer, own, start=step, steps=step + 1)
+        plain.step()
+        alone.step()
+
+
+def test_a_table_is_not_applied_twice_where_the_optimizer_was_loaded_before():
+    net = network()
+    optimizer = optimizer_for(net)
+    table = {"3": 0.25, "8": 4.0}
+    own = LayerwiseLR(optimizer, TempBalance(), control=table)
+    decay = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    train(net, optimizer, own, decay, steps=2)
+    again = optimizer_for(net)
+    again.load_state_dict(optimizer.state_dict())
+    assert LayerwiseLR(again, TempBalance(), control=table).rates() == own.rates()
+
+
+def test_a_table_that_a_schedule_overwrites_is_named():
+    net = network()
+    optimizer = optimizer_for(net)
+    own = LayerwiseLR(optimizer, TempBalance(), control={"3": 0.25})
+    other = lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
+    with pytest.warns(UserWarning, match="something overwrites them") as caught:
+        train(net, optimizer, own, other, steps=4 * BATCHES, period=BATCHES)
+    assert len(caught) == 1
 
 
 def test_a_table_within_sequential_lr():
@@ -584,6 +643,32 @@ def test_tensor_rates_are_filled_in_place_and_a_compiled_step_sees_them():
     assert all(g["lr"] is t for g, t in zip(optimizer.param_groups, held, strict=True))
     expected = [RATE / 3 * m for m in scheduler.multipliers().values()]
     assert [float(rate) for rate in held] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_one_tensor_given_as_the_rate_is_a_rate_for_each_layer(kind):
+    rates = []
+    for rate in (RATE, torch.tensor(RATE, dtype=torch.float64)):
+        net, head = network(), nn.Linear(5, 7)
+        optimizer = kind(rankwise.layer_groups(net), lr=rate)
+        schedule = lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+        scheduler = LayerwiseLR(optimizer, TempBalance(), schedule=schedule)
+        train(net, optimizer, scheduler, steps=2 * BATCHES, period=BATCHES)
+        optimizer.add_param_group({"params": head.named_parameters()})
+        rates.append([*map(float, (group["lr"] for group in optimizer.param_groups))])
+    assert len(set(rates[0][:-1])) > 2
+    assert rates[0] == pytest.approx(rates[1], rel=1e-9)
+
+
+def test_the_tensor_of_one_group_is_kept_and_a_later_group_begins_with_its_first_value():
+    rate, net, head = torch.tensor(RATE), network(), nn.Linear(5, 7)
+    optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+    scheduler = LayerwiseLR(optimizer, RelativeUpdate(every=2))
+    train(net, optimizer, scheduler, steps=4)
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert float(rate) != pytest.approx(RATE, rel=0.01)
+    optimizer.add_param_group({"params": head.parameters()})
+    assert float(optimizer.param_groups[1]["lr"]) == pytest.approx(RATE)
 
 
 def test_groups_that_come_later_are_taken_in():

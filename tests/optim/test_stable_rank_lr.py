@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import re
 import warnings
 import weakref
 
@@ -282,10 +283,11 @@ def test_the_state_does_not_grow():
     net, *data = task()
     optimizer = optimizer_for(net)
     scheduler = rankwise.StableRankLR(optimizer)
-    train(net, *data, optimizer, scheduler, epochs=1)
-    size = len(str(scheduler.state_dict()))
-    train(net, *data, optimizer, scheduler, epochs=9)
-    assert len(str(scheduler.state_dict())) < size + 200
+    entries = []
+    for _ in range(2):
+        train(net, *data, optimizer, scheduler, epochs=3)
+        entries.append(re.sub(r"\d[\d.e-]*", "0", str(scheduler.state_dict())))
+    assert entries[0] == entries[1]
 
 
 def test_a_saved_state_is_a_copy():

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import Optimizer
 
 from rankwise.optim.misuse import is_overwritten, warn_caller
 from rankwise.optim.param_groups import Group
@@ -114,6 +115,19 @@ def set_rate(group: Group, rate: float) -> None:
         group["lr"].fill_(rate)
     else:
         group["lr"] = rate
+
+
+def separate_rates(optimizer: Optimizer) -> None:
+    """Give every group, and what later ones begin with, a tensor of its own as its rate.
+
+    Torch puts the one that an optimizer was given into all of its groups.
+    """
+    used: set[int] = set()
+    for holder in (*optimizer.param_groups, optimizer.defaults):
+        lr = holder.get("lr")
+        if isinstance(lr, Tensor) and id(lr) in used:
+            holder["lr"] = lr.clone()
+        used.add(id(lr))
 
 
 def warn_if_overwritten(groups: Sequence[Group]) -> None:

@@ -10,7 +10,7 @@ from weakref import WeakMethod
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import Optimizer
 
 from rankwise._text import list_globs
@@ -29,9 +29,9 @@ from rankwise.optim.epoch_end import (
     measure_layers,
     measure_start,
 )
-from rankwise.optim.group_state import get_rate, has_gradient, set_rate
+from rankwise.optim.group_state import get_rate, has_gradient, separate_rates, set_rate
 from rankwise.optim.misuse import Watch, warn_of_one_group
-from rankwise.optim.multipliers import GroupState, move_on, set_targets
+from rankwise.optim.multipliers import GroupState, contains, move_on, set_targets
 from rankwise.optim.param_groups import is_weight, list_layers, name_params, select_weights
 from rankwise.optim.quantities import Measurement, copy_weights
 from rankwise.optim.readings import Reading
@@ -262,6 +262,11 @@ class LayerwiseLR(LRScheduler):
             )
         if self.schedule is not None and self.schedule.optimizer is not optimizer:
             raise ArgumentError("Expected a schedule of the same optimizer, got another one's.")
+        if isinstance(self.schedule, ReduceLROnPlateau):
+            raise ArgumentError(
+                "Expected a schedule whose step() takes no metric, got ReduceLROnPlateau. Leave it "
+                "out here and call its step(metric) as usual: it multiplies the present rates."
+            )
         if self.rule.is_global:
             if self.control is not None:
                 raise ArgumentError(
@@ -356,7 +361,7 @@ class LayerwiseLR(LRScheduler):
 
     def _is_due(self) -> bool:
         last = self.rule.last_step
-        if isinstance(self.control, dict) or (last is not None and self._total > last):
+        if last is not None and self._total > last:
             return False
         if self.rule.updates_first and not self._updates:
             return self._total > 0
@@ -366,6 +371,9 @@ class LayerwiseLR(LRScheduler):
     @torch.no_grad()
     def _update(self) -> None:
         """Measure the layers, ask the rule, and set the multipliers to reach."""
+        if isinstance(self.control, dict):
+            self._steps, self._updates = 0, self._updates + 1
+            return
         readings = measure_layers(
             self.optimizer.param_groups, [state.tracked for state in self._groups], self._plan
         )
@@ -422,22 +430,29 @@ class LayerwiseLR(LRScheduler):
 
     def _add_new_groups(self) -> None:
         """Add states for groups that the optimizer got since; a table's multipliers act at once."""
+        separate_rates(self.optimizer)
         for index, group in enumerate(self.optimizer.param_groups):
             if index >= len(self.base_lrs):
                 self.base_lrs.append(group.setdefault("initial_lr", get_rate(group)))
             if index >= len(self._groups):
                 fixed = self._read_table(index)
                 self._groups.append(GroupState(fixed, fixed, fixed))
-                if fixed != 1.0 and get_rate(group) == float(self.base_lrs[index]):
+                if not self._is_initial:
                     set_rate(group, fixed * get_rate(group))
 
     def _apply_table(self) -> list[float | Tensor]:
-        """Return the rates to begin with; SequentialLR has set the first ones again by then."""
+        """Return the rates to begin with: with a table's multipliers, unless they have these."""
+        groups = self.optimizer.param_groups
+        present = [get_rate(group) for group in groups]
+        if contains(*self._compare_rates()):
+            return [*present]
+        return [rate * state.multiplier for rate, state in zip(present, self._groups, strict=True)]
+
+    def _compare_rates(self) -> tuple[list[float], list[float]]:
+        """Return the present rates as shares of the first ones, and the multipliers."""
         triples = zip(self.optimizer.param_groups, self.base_lrs, self._groups, strict=True)
-        return [
-            get_rate(group) * (state.multiplier if get_rate(group) == float(base) else 1.0)
-            for group, base, state in triples
-        ]
+        pairs = [(get_rate(g) / float(rate), s.multiplier) for g, rate, s in triples if rate]
+        return [now for now, _ in pairs], [own for _, own in pairs]
 
     def _read_table(self, index: int) -> float:
         """Return the multiplier of a group where the control is a table; else 1."""
@@ -449,13 +464,8 @@ class LayerwiseLR(LRScheduler):
     def _watch_rates(self) -> None:
         """Warn once of what else sets the rates: another scheduler, or RMSGD itself."""
         groups = self.optimizer.param_groups
-        triples = zip(groups, self.base_lrs, self._groups, strict=True)
-        active = [(group, float(rate), state) for group, rate, state in triples if rate]
-        self._watch.see_rates(
-            [get_rate(group) / rate for group, rate, _ in active],
-            [state.multiplier for _, _, state in active],
-            has_rule=any("base_rate" in group and group["epoch"] > 0 for group in groups),
-        )
+        has_rule = any("base_rate" in group and group["epoch"] > 0 for group in groups)
+        self._watch.see_rates(*self._compare_rates(), has_rule=has_rule)
 
 
 def _list_options(rule: RateRule[Any]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from rankwise.optim.controls import apply_mean
 from rankwise.optim.readings import Reading, Tracked
 
+_ROUNDING = 1e-6  # of rates in float32
+
 
 class GroupState(NamedTuple):
     """A parameter group between updates: its multiplier, and what was measured of its layer."""
@@ -69,3 +71,22 @@ def move_on(states: Sequence[GroupState], part: float) -> list[GroupState]:
         else state._replace(multiplier=(1 - part) * state.origin + part * state.target)
         for state in states
     ]
+
+
+def contains(shares: Sequence[float], multipliers: Sequence[float]) -> bool:
+    """Return whether rates, as shares of the first ones, already contain multipliers.
+
+    What else sets the rates is the same for all. Where the multipliers are the same too, it can't
+    be told, and they are not taken to be contained.
+
+    Example:
+        >>> contains([0.1, 0.05], [1.0, 0.5]), contains([0.1, 0.1], [1.0, 0.5])
+        (True, False)
+    """
+    others = [share / m for share, m in zip(shares, multipliers, strict=True) if m]
+    stopped = [share for share, m in zip(shares, multipliers, strict=True) if not m]
+    return not _are_alike(shares) and _are_alike(others) and not any(stopped)
+
+
+def _are_alike(values: Sequence[float]) -> bool:
+    return max(values, default=0.0) <= (1 + _ROUNDING) * min(values, default=0.0)
