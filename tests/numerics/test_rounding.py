@@ -130,3 +130,29 @@ def test_ranks_of_real_networks_survive_sixteen_bits(zoo):
                 assert find_rank(weight.to(torch.float16)) == expected
                 compared += 1
     assert compared > 100
+
+
+MERGED = [(torch.bfloat16, 0.1), (torch.float16, 0.01), (torch.float32, 0.001)]
+
+
+@pytest.mark.parametrize(("dtype", "size"), MERGED, ids=str)
+@pytest.mark.parametrize("shape", [(96, 200), (200, 96)], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_rounding_of_both_sides_adds_no_direction_to_a_difference(dtype, size, shape, seed):
+    torch.manual_seed(seed)
+    base = torch.randn(shape, dtype=torch.float64) * torch.randn(shape[0], 1).exp()
+    base[3] = 0.0
+    base = base.to(dtype)
+    update = plant(shape, "normal", 5, seed)
+    tuned = (base.double() + size * update).to(dtype)
+    change, stored = tuned.double() - base.double(), StoredType.from_dtype(dtype)
+    assert find_rank(change) > 5  # the errors are uneven, since the numbers are
+    assert factorise(change, stored, rounded=tuned)[1].rank == 5
+
+
+def test_a_difference_of_few_rows_has_their_rank():
+    base = torch.randn(80, 60).exp().bfloat16()
+    tuned = base.clone()
+    tuned[::4] += plant((20, 60), "uneven rows", 3, 0).bfloat16()
+    change = tuned.double() - base.double()
+    assert factorise(change, StoredType.from_dtype(base.dtype), rounded=tuned)[1].rank == 3

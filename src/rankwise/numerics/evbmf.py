@@ -111,6 +111,7 @@ def factorise(
     stored: StoredType | None = None,
     workspace: Workspace | None = None,
     *,
+    rounded: Tensor | None = None,
     overlap: bool = False,
 ) -> tuple[Spectrum, LowRank]:
     """Compute a matrix's spectrum and its low-rank part by the fastest accurate route.
@@ -120,6 +121,8 @@ def factorise(
             others, taken together, give its columns.
         stored: The type the numbers were stored in, where that is not the type of `weight`.
         workspace: That of the calling thread.
+        rounded: The numbers whose rounding to `stored` is in the matrix, where these are not its
+            own, as in the difference of two weights.
         overlap: Whether to compute `Spectrum.overlap` where that costs little.
 
     Returns:
@@ -138,18 +141,21 @@ def factorise(
     if part.rank == 0:
         return spectrum, part
     stored = stored or StoredType.from_dtype(weight.dtype)
-    if part.noise_variance == 0.0 and (alive := _drop_zeros(weight)) is not None:
-        return spectrum, factorise(alive, stored)[1]
+    if part.noise_variance == 0.0 and (alive := _find_alive(weight)) is not None:
+        rest = None if rounded is None else _select(rounded, *alive)
+        return spectrum, factorise(_select(weight, *alive), stored, rounded=rest)[1]
     smallest = float(spectrum.values[part.rank - 1])
-    if can_explain(smallest, weight, stored, spectrum, part.threshold):
-        count = count_directions(weight, stored)
+    numbers = weight if rounded is None else rounded
+    is_own = rounded is None
+    if can_explain(smallest, numbers, stored, spectrum, part.threshold, is_own=is_own):
+        count = count_directions(weight, stored, rounded)
         if count < part.rank:
             part, _ = _split(spectrum.values, spectrum.columns, count)
     return spectrum, part
 
 
-def _drop_zeros(weight: Tensor) -> Tensor | None:
-    """Return a matrix without the rows and columns that are entirely zero; None if it has none.
+def _find_alive(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return which rows and columns are not entirely zero; None if all are.
 
     Where so many rows are zero that the smallest singular values are exactly zero, the free energy
     has no minimum: it falls without bound as σ² → 0, and noise in the other rows would count as
@@ -157,9 +163,11 @@ def _drop_zeros(weight: Tensor) -> Tensor | None:
     """
     matrix = weight.detach().cpu().to(torch.float64).flatten(1)
     rows, columns = (matrix != 0).any(dim=1), (matrix != 0).any(dim=0)
-    if bool(rows.all()) and bool(columns.all()):
-        return None
-    return matrix[rows][:, columns]
+    return None if bool(rows.all()) and bool(columns.all()) else (rows, columns)
+
+
+def _select(weight: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    return weight.detach().cpu().to(torch.float64).flatten(1)[rows][:, columns]
 
 
 def low_rank(matrix: Tensor) -> Tensor:

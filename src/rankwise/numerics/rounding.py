@@ -69,16 +69,24 @@ class StoredType:
 
 
 def can_explain(
-    value: float, weight: Tensor, stored: StoredType, spectrum: Spectrum, threshold: float
+    value: float,
+    rounded: Tensor,
+    stored: StoredType,
+    spectrum: Spectrum,
+    threshold: float,
+    *,
+    is_own: bool = True,
 ) -> bool:
     """Return whether noise and rounding together can cause a singular value of this size.
 
     Args:
         value: The singular value.
-        weight: The matrix, its first dimension the rows.
-        stored: The type that its numbers were stored in.
+        rounded: The numbers that were rounded, the first dimension the rows: the matrix itself, or
+            those that its numbers are differences of.
+        stored: The type that they were stored in.
         spectrum: Its spectrum.
         threshold: EVBMF's threshold, which tells the variance of the noise.
+        is_own: Whether `rounded` is the matrix itself.
     """
     largest = float(spectrum.values[0])
     alpha = len(spectrum.values) / spectrum.columns
@@ -87,9 +95,10 @@ def can_explain(
     # No row or column is longer than s₁. Nearly always this shows enough.
     smallest = stored.smallest_step * math.sqrt(spectrum.columns)
     rounding = math.hypot(stored.epsilon * largest, smallest) / math.sqrt(12)
-    if value > _MARGIN * (math.hypot(by_row, rounding) + math.hypot(by_column, rounding)):
+    bound = _MARGIN * (math.hypot(by_row, rounding) + math.hypot(by_column, rounding))
+    if is_own and value > bound:
         return False
-    row, column = _measure_rounding(weight, stored)
+    row, column = _measure_rounding(rounded, stored)
     return value <= _MARGIN * (math.hypot(by_row, row) + math.hypot(by_column, column))
 
 
@@ -117,18 +126,25 @@ class _Fit:
     rank: int
 
 
-def count_directions(weight: Tensor, stored: StoredType) -> int:
+def count_directions(weight: Tensor, stored: StoredType, rounded: Tensor | None = None) -> int:
     """Count the directions of a matrix that neither rounding nor noise explains.
 
     The noise has the variance step²/12 of rounding plus an unknown ν², the same for all numbers:
     the one that gives the noise variance 1 after scaling.
+
+    Args:
+        weight: The matrix, its first dimension the rows.
+        stored: The type that its numbers were stored in.
+        rounded: The numbers that were rounded, where these are not the matrix's own.
     """
     scale = find_scale(weight)
-    matrix = weight.detach().cpu().to(torch.float64).flatten(1).numpy() / scale
-    matrix = matrix[matrix.any(1)][:, matrix.any(0)]
+    matrix = _to_float64(weight) / scale
+    rows, columns = matrix.any(1), matrix.any(0)
+    matrix = matrix[rows][:, columns]
+    values = matrix if rounded is None else (_to_float64(rounded) / scale)[rows][:, columns]
+    variances = stored.compute_variances(values, scale)
     if matrix.shape[0] > matrix.shape[1]:
-        matrix = matrix.T
-    variances = stored.compute_variances(matrix, scale)
+        matrix, variances = matrix.T, variances.T
     is_fine = stored.epsilon < _FINE
 
     fit = _fit(matrix, variances, is_fine=is_fine)
@@ -142,6 +158,10 @@ def count_directions(weight: Tensor, stored: StoredType) -> int:
                 break
             low, high = (middle, high) if fit.variance > 1 else (low, middle)
     return min(fit.rank, unexplained)
+
+
+def _to_float64(weight: Tensor) -> Array:
+    return weight.detach().cpu().to(torch.float64).flatten(1).numpy()
 
 
 def _fit(matrix: Array, variances: Array, *, is_fine: bool) -> _Fit:

@@ -124,7 +124,7 @@ def _measure_once(
 def _measure_tensor(
     weight: Weight, tensor: Tensor, options: Options, workspace: Workspace
 ) -> Measured:
-    stored = _find_stored_type(weight, tensor)
+    stored = find_stored_type(weight, tensor)
     plan = _plan(weight, options.modes)
     unfoldings, norm, overlap = _measure_modes(plan, tensor, stored, workspace, options)
     share = _find_spectral_share(unfoldings, norm)
@@ -172,7 +172,8 @@ def _find_obstacle(weight: Weight, modes: Modes) -> tuple[Status, str] | None:
     return None
 
 
-def _find_stored_type(weight: Weight, tensor: Tensor) -> StoredType:
+def find_stored_type(weight: Weight, tensor: Tensor) -> StoredType:
+    """Return the type that the numbers of a weight were rounded to."""
     if weight.rounded_to is None:
         return StoredType.from_dtype(tensor.dtype)
     return StoredType.from_dtype(weight.rounded_to, scaled=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,6 +44,63 @@ class Progress:
     cached: int = 0
 
 
+class LoadingTask:
+    """What one task has loaded, and the memory of its thread.
+
+    Attributes:
+        workspace: That of the thread.
+        tensors: Those loaded so far.
+    """
+
+    def __init__(self, workspace: Workspace, load: Callable[[Weight], Tensor]) -> None:
+        self.workspace = workspace
+        self.tensors: list[Tensor] = []
+        self._load = load
+
+    def attach(self, weight: Weight) -> Weight:
+        """Return a weight that is loaded for this task."""
+
+        def load() -> Tensor:
+            self.tensors.append(self._load(weight))
+            return self.tensors[-1]
+
+        return dataclasses.replace(weight, load=load)
+
+
+class SharedLoading:
+    """Load tensors on many threads: one reads at a time, and one uses an accelerator.
+
+    Args:
+        release: Called with each loaded tensor when its task has ended.
+    """
+
+    def __init__(self, release: Callable[[Tensor], None] | None = None) -> None:
+        self._loading = threading.Lock()  # readers need not be thread-safe, and reading is fast
+        self._on_device = threading.RLock()  # an accelerator has its own memory
+        self._local = threading.local()  # holds one workspace per thread, freed with this
+        self._release = release
+
+    @contextmanager
+    def start(self, workers: int) -> Iterator[LoadingTask]:
+        """Begin a task on this thread, of so many at the same time; at its end, free memory."""
+        local = self._local
+        local.workspace = getattr(local, "workspace", None) or Workspace(workers)
+        with ExitStack() as stack:
+
+            def load(weight: Weight) -> Tensor:
+                with self._loading:
+                    tensor = weight.load()
+                if tensor.device.type != "cpu":
+                    stack.enter_context(self._on_device)
+                return tensor
+
+            task = LoadingTask(local.workspace, load)
+            yield task
+        if self._release is not None:
+            for tensor in task.tensors:
+                self._release(tensor)
+
+
 def measure_weights(
     weights: Sequence[Weight],
     *,
@@ -62,33 +119,18 @@ def measure_weights(
     called with every weight that is measured, on the worker's thread, while its tensor is loaded;
     `release` with each loaded tensor when it is no longer needed.
     """
-    loading = threading.Lock()  # readers need not be thread-safe, and reading is fast
-    on_device = threading.Lock()  # an accelerator has its own memory, and works on one at a time
-    local = threading.local()  # holds one workspace per thread, freed with the probe
     resources = resources or Resources()
     cache = resources.open_cache()
     measure = partial(
         measure_weight, p=p, modes=modes, spectra=spectra, compare=compare, cache=cache
     )
+    loading = SharedLoading(release)
 
     def run(weight: Weight, workers: int) -> LayerMetrics:
-        local.workspace = getattr(local, "workspace", None) or Workspace(workers)
-        loaded: list[Tensor] = []
-        stack = ExitStack()
-
-        def load() -> Tensor:
-            with loading:
-                loaded.append(weight.load())
-            if loaded[0].device.type != "cpu":
-                stack.enter_context(on_device)
-            return loaded[0]
-
-        with stack:
-            row = measure(dataclasses.replace(weight, load=load), workspace=local.workspace)
-            if inspect is not None and loaded:
-                inspect(weight, loaded[0])
-        if release is not None and loaded:
-            release(loaded[0])
+        with loading.start(workers) as task:
+            row = measure(task.attach(weight), workspace=task.workspace)
+            if inspect is not None and task.tensors:
+                inspect(weight, task.tensors[0])
         return row
 
     places = [i for i, weight in enumerate(weights) if can_measure(weight, modes)]
