@@ -1,5 +1,15 @@
 """Changes of a network, adapters that hold them, and the layers to fine-tune."""
 
+from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
+from rankwise.adapters.changes import measure_changes
 from rankwise.adapters.selection import RankedLayer, Selection, select_layers
 
-__all__ = ["RankedLayer", "Selection", "select_layers"]
+__all__ = [
+    "ChangeStatus",
+    "NetworkChange",
+    "RankedLayer",
+    "Selection",
+    "TensorChange",
+    "measure_changes",
+    "select_layers",
+]

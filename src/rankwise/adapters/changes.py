@@ -1,0 +1,293 @@
+"""Two networks → how each tensor changed: measured pair by pair, on all cores, in bounded memory.
+
+METHOD §10: ΔW = W_tuned − W_base is factorised like a weight. The rank that EVBMF finds in it is
+that of the change; what is beyond looks like noise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankwise._text import list_globs, quote
+from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
+from rankwise.adapters.pairs import Pair, Pairing, PairStatus, find_form, open_pairs, subtract
+from rankwise.api import Target
+from rankwise.checkpoints.memory import release_memory
+from rankwise.errors import ArgumentError, NotFiniteError
+from rankwise.numerics.evbmf import LowRank, factorise
+from rankwise.numerics.rounding import StoredType
+from rankwise.numerics.spectrum import CHUNK, Spectrum, Workspace, find_scale
+from rankwise.probes.measure import estimate_cost, find_stored_type
+from rankwise.probes.parallel import Progress, SharedLoading
+from rankwise.probes.workers import Resources, Task, run_tasks
+from rankwise.weights.tensor import LOAD_ERRORS, Array, Weight
+
+_STATUSES = {PairStatus.TIED: ChangeStatus.TIED, PairStatus.RESHAPED: ChangeStatus.RESHAPED}
+_ROUNDED = 0.1  # of the expected rounding errors, beyond the rank: less means there were none
+_BLOCK = CHUNK // 8  # entries that are converted to float64 at a time
+
+
+def measure_changes(
+    base: Target,
+    tuned: Target,
+    *,
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    resources: Resources | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> NetworkChange:
+    """Measure how every tensor changed from a base to a network that was made from it.
+
+    Files are read tensor by tensor; a tensor that can't be compared gets a record with the reason.
+
+    Args:
+        base: A module, a state dict or a path.
+        tuned: What was made from it.
+        include: Glob or globs; only tensors whose names match one are compared.
+        exclude: Glob or globs; tensors whose names match one are not compared.
+        resources: How many layers to measure at once, and in how much memory.
+        progress: Called after each tensor that was loaded.
+
+    Raises:
+        ArgumentError: If the globs leave no tensor.
+        CheckpointError: If one of them can't be read, or is an adapter instead of a network.
+        ProbeMismatchError: If they have no name in common.
+        TargetError: If one of them is no network.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.adapters import measure_changes
+        >>> _ = torch.manual_seed(0)
+        >>> base = {"fc.weight": torch.randn(64, 32), "fc.bias": torch.zeros(64)}
+        >>> lora = torch.randn(64, 3) @ torch.randn(3, 32)
+        >>> change = measure_changes(base, base | {"fc.weight": base["fc.weight"] + lora})
+        >>> [(x.name, x.status.value, x.rank) for x in change.tensors]
+        [('fc.weight', 'changed', 3), ('fc.bias', 'unchanged', None)]
+    """
+    pairing = _filter(open_pairs(base, tuned), include, exclude)
+    is_file = any(isinstance(target, str | os.PathLike) for target in (base, tuned))
+    release = release_memory if is_file else None
+    return measure_pairing(pairing, resources=resources, progress=progress, release=release)
+
+
+def measure_pairing(
+    pairing: Pairing,
+    *,
+    resources: Resources | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    release: Callable[[Tensor], None] | None = None,
+) -> NetworkChange:
+    """Measure the pairs of two networks that are open, as many at once as fit into memory."""
+    loading = SharedLoading(release)
+    places = [place for place, pair in enumerate(pairing.pairs) if pair.is_comparable]
+    tasks = [_make_task(pairing.pairs[place], loading) for place in places]
+    total = math.fsum(task.cost for task in tasks)
+    done = 0.0
+
+    def on_done(index: int) -> None:
+        nonlocal done
+        done += tasks[index].cost
+        if progress is not None:
+            progress(Progress(min(done, total), total, pairing.pairs[places[index]].name))
+
+    measured = dict(zip(places, run_tasks(tasks, on_done, resources), strict=True))
+    tensors = [
+        measured[place] if place in measured else _describe_obstacle(pair)
+        for place, pair in enumerate(pairing.pairs)
+    ]
+    tensors += [_make_record(weight, ChangeStatus.NEW) for weight in pairing.only_tuned]
+    tensors += [
+        replace(_make_record(weight, ChangeStatus.MISSING), base_name=weight.name)
+        for weight in pairing.only_base
+    ]
+    sides = (("base", pairing.base), ("tuned network", pairing.tuned))
+    notes = [f"{quote(x.source)} ({side}): {note}" for side, x in sides for note in x.notes]
+    return NetworkChange(
+        pairing.base.source,
+        pairing.tuned.source,
+        tuple(tensors),
+        pairing.renamed_prefix,
+        (*pairing.notes, *notes),
+    )
+
+
+def measure_pair(pair: Pair, workspace: Workspace | None = None) -> TensorChange:
+    """Measure the change of a pair that can be compared. What fails becomes the record's status.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.adapters.pairs import open_pairs
+        >>> (pair,) = open_pairs({"a": torch.eye(4)}, {"a": torch.eye(4) + 1}).pairs
+        >>> measure_pair(pair).rank
+        4
+    """
+    try:
+        with torch.no_grad():
+            return _measure(pair, *pair.load(), workspace or Workspace())
+    except NotFiniteError as error:
+        return _make_pair_record(pair, ChangeStatus.NOT_FINITE, str(error))
+    except LOAD_ERRORS as error:  # a record, never the end of a comparison
+        reason = " ".join(str(error).split()) or repr(error)
+        return _make_pair_record(pair, ChangeStatus.NOT_COMPARABLE, reason)
+
+
+def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> TensorChange:
+    record = _make_pair_record(pair, ChangeStatus.CHANGED, _list_caveats(pair))
+    record = replace(record, base_norm=_compute_norm(base))
+    change = subtract(base, tuned)
+    if not bool(change.any()):
+        return replace(record, status=ChangeStatus.UNCHANGED, norm=0.0)
+    before, after = find_stored_type(pair.base, base), find_stored_type(pair.tuned, tuned)
+    is_rounding = before.epsilon != after.epsilon and _can_round(base, tuned, change, before, after)
+    record = replace(record, norm=_compute_norm(change))
+    if is_rounding and (after.epsilon > before.epsilon or pair.form != "matrix"):
+        return replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
+    if pair.form != "matrix":
+        return record
+    spectrum, part = _factorise(pair, (base, tuned, change), (before, after), workspace)
+    if is_rounding and part.rank == 0:
+        return replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
+    energy = np.square(spectrum.values / spectrum.values[0])
+    # A single row or column that changed is of rank 1, though EVBMF can't tell it from noise.
+    rank = 1 if float(energy[1:].sum()) < np.finfo(np.float64).eps else part.rank
+    share = float(energy[:rank].sum() / energy.sum())
+    return replace(record, rank=rank, low_rank_share=min(share, 1.0))
+
+
+def _factorise(
+    pair: Pair,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    stored: tuple[StoredType, StoredType],
+    workspace: Workspace,
+) -> tuple[Spectrum, LowRank]:
+    """Factorise ΔW; errors of storing the tuned network, and if need be the base, are noise."""
+    base, tuned, change = map(pair.unfold, tensors)
+    before, after = stored
+    spectrum, part = factorise(change, after, workspace, rounded=tuned)
+    if part.rank and before.epsilon > after.epsilon:
+        # Either the network was tuned from the stored base, which then is exact, or from a finer
+        # one. Then the errors of the base are in ΔW, and their energy is beyond its rank.
+        beyond = math.hypot(*spectrum.values[part.rank :])
+        if beyond > _ROUNDED * _estimate_rounding(base, before):
+            spectrum, part = factorise(change, before, workspace, rounded=base)
+    return spectrum, part
+
+
+def _estimate_rounding(tensor: Tensor, stored: StoredType) -> float:
+    """Return the Frobenius norm that the errors of storing a tensor are expected to have."""
+    blocks = (stored.compute_variances(block, 1.0) for block in _split_blocks(tensor))
+    return math.sqrt(math.fsum(float(block.sum()) for block in blocks))
+
+
+def _make_task(pair: Pair, loading: SharedLoading) -> Task[TensorChange]:
+    numbers = math.prod(pair.tuned.shape)
+    work, memory = float(numbers), 0
+    if pair.form == "matrix":
+        # A product of thin factors is formed, so it costs as much as any other matrix.
+        work, memory = estimate_cost(replace(pair.tuned, singular_values=None), "output")
+    # Both tensors and their difference, in float64 at most.
+    memory += numbers * (pair.base.dtype.itemsize + pair.tuned.dtype.itemsize + 8)
+    in_order = pair.base.collective or pair.tuned.collective
+    return Task(partial(_run, pair, loading), work, memory, in_order)
+
+
+def _run(pair: Pair, loading: SharedLoading, workers: int) -> TensorChange:
+    with loading.start(workers) as task:
+        own = replace(pair, base=task.attach(pair.base), tuned=task.attach(pair.tuned))
+        return measure_pair(own, task.workspace)
+
+
+def _can_round(
+    base: Tensor, tuned: Tensor, change: Tensor, before: StoredType, after: StoredType
+) -> bool:
+    """Return whether both can be the same numbers, rounded to two types."""
+    for old, new, moved in zip(*map(_split_blocks, (base, tuned, change)), strict=True):
+        sizes = np.maximum(np.abs(old), np.abs(new))
+        # Each is off by half a step of its type at most; step²/12 is the variance of that.
+        most = sum(np.sqrt(3 * kind.compute_variances(sizes, 1.0)) for kind in (before, after))
+        if (np.abs(moved) > 1.000001 * most).any():
+            return False
+    return True
+
+
+def _compute_norm(tensor: Tensor) -> float:
+    """Return ‖W‖_F in float64, without an overflow of squares."""
+    scale = find_scale(tensor)
+    squares = math.fsum(float(np.square(block / scale).sum()) for block in _split_blocks(tensor))
+    return min(scale * math.sqrt(squares), sys.float_info.max)
+
+
+def _split_blocks(tensor: Tensor) -> Iterator[Array]:
+    for block in torch.split(tensor.reshape(-1), _BLOCK):
+        yield block.cpu().to(torch.float64).numpy()
+
+
+def _list_caveats(pair: Pair) -> str:
+    sides = (("base", pair.base), ("tuned network", pair.tuned))
+    return "; ".join(
+        f"{weight.stored} in the {side}: the change holds its rounding errors"
+        for side, weight in sides
+        if weight.stored is not None
+    )
+
+
+def _name_types(pair: Pair) -> str:
+    return " → ".join(_name_type(weight) for weight in (pair.base, pair.tuned))
+
+
+def _name_type(weight: Weight) -> str:
+    return weight.stored or str(weight.dtype).removeprefix("torch.")
+
+
+def _describe_obstacle(pair: Pair) -> TensorChange:
+    status, reason = pair.obstacle or (PairStatus.UNREADABLE, "")
+    return _make_pair_record(pair, _STATUSES.get(status, ChangeStatus.NOT_COMPARABLE), reason)
+
+
+def _make_pair_record(pair: Pair, status: ChangeStatus, reason: str) -> TensorChange:
+    record = replace(_make_record(pair.tuned, status), base_name=pair.base.name, reason=reason)
+    return replace(record, form=pair.form, sides=pair.matrix_shape)
+
+
+def _make_record(weight: Weight, status: ChangeStatus) -> TensorChange:
+    return TensorChange(
+        name=weight.name,
+        status=status,
+        form=find_form(weight),
+        shape=weight.shape,
+        dtype=_name_type(weight),
+        bytes=math.prod(weight.shape) * weight.dtype.itemsize,
+        group=weight.group,
+    )
+
+
+def _filter(
+    pairing: Pairing, include: str | Sequence[str] | None, exclude: str | Sequence[str] | None
+) -> Pairing:
+    """Return the pairing without the tensors that the globs leave out."""
+    included, excluded = list_globs(include), list_globs(exclude) or ()
+
+    def is_wanted(item: Pair | Weight) -> bool:
+        is_included = included is None or any(fnmatchcase(item.name, glob) for glob in included)
+        return is_included and not any(fnmatchcase(item.name, glob) for glob in excluded)
+
+    kept = replace(
+        pairing,
+        pairs=tuple(filter(is_wanted, pairing.pairs)),
+        only_base=tuple(filter(is_wanted, pairing.only_base)),
+        only_tuned=tuple(filter(is_wanted, pairing.only_tuned)),
+    )
+    if not (kept.pairs or kept.only_base or kept.only_tuned):
+        example = f"; names look like {quote(pairing.pairs[0].name)}" if pairing.pairs else ""
+        raise ArgumentError(f"include and exclude leave no tensor to compare{example}.")
+    return kept
