@@ -131,7 +131,9 @@ def _check_untrained(
             f"{clear} of {format_count(len(others), 'sibling')} differ clearly from random weights."
         )
     else:
-        context = f"{clear} of {format_count(len(others), 'sibling')} of the same shape clearly do."
+        context = (
+            f"{clear} of {format_count(len(others), 'sibling')} of the same shape clearly differ."
+        )
     return make_finding(
         "looks-untrained",
         severity,
