@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests run in parallel on all cores, each process on one thread.
 TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test check format bench pictures results clean
+.PHONY: demo test check format docs bench pictures results clean
 
 # One thread: with images this small a second one does not help, and is slow on a busy machine.
 demo: $(READY_TO_RUN)
@@ -21,6 +21,14 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	rm -rf build/packages
+	$(BIN)/python -m build --no-isolation --outdir build/packages >/dev/null
+	$(BIN)/python -m twine check --strict build/packages/*
+
+# Builds the site in build/site, then runs every code block, link and notebook of the pages.
+docs: $(READY)
+	$(BIN)/python -m tools.website
+	$(TEST) tests/docs
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -45,6 +53,6 @@ $(READY_TO_RUN): pyproject.toml constraints.txt
 	$(INSTALL) -e '.[lab,report]'
 	touch $@
 
-$(READY): $(READY_TO_RUN) requirements-dev.txt
-	$(INSTALL) -r requirements-dev.txt -e '.[all]'
+$(READY): $(READY_TO_RUN) requirements-dev.txt requirements-docs.txt
+	$(INSTALL) -r requirements-dev.txt -r requirements-docs.txt -e '.[all]'
 	touch $@
