@@ -67,7 +67,7 @@ def collect() -> Iterator[Network | Missing]:
 
 
 def _list_zoo() -> Iterator[Network]:
-    """Yield the networks of the zoo beside the project, where there is one."""
+    """Yield the networks of the zoo next to the project, where there is one."""
     index = _ZOO / "index.csv"
     if index.is_file():
         with index.open(encoding="utf-8", newline="") as table:

@@ -1,4 +1,4 @@
-"""Claim: the lab's training loop is as fast as a bare one, and its data costs little beside a step.
+"""Claim: the lab's training loop is as fast as a bare one, and its data costs little per step.
 
 The aim was 0.95 of the samples/s of a bare loop with torch.optim.SGD, and at most a tenth of a step
 for data and augmentation. ResNet20, batches of 128 images, channels last. The lab's loop is

@@ -1,8 +1,8 @@
 """Claim: all cores are well used, and another busy process never makes that slower than one thread.
 
-Each probe runs in a process of its own, alone and beside another process that keeps one core busy
+Each probe runs in a process of its own, alone and next to another process that keeps one core busy
 with matrix products. "Of the floor" is the time of one thread, divided ideally among all cores.
-Contestants take turns, and the best round of each counts; beside other load the median does, since
+Contestants take turns, and the best round of each counts; under other load the median does, since
 the system divides the cores anew in every round.
 """
 
@@ -89,7 +89,7 @@ def run() -> str:
             )
         )
     many_heads = f"{cores} threads"
-    heads = ("", "one thread", many_heads, "of the floor", "beside load: one", f"{many_heads} ")
+    heads = ("", "one thread", many_heads, "of the floor", "under load: one", f"{many_heads} ")
     return format_table(heads, rows)
 
 

@@ -61,8 +61,8 @@ def _from_siblings(value: Callable[[Moments], float]) -> Callable[..., float]:
 
 # The larger, the more suspicious.
 _RULES: Mapping[str, Callable[[Moments, Sequence[Moments]], float]] = {
-    "norm beside siblings": _from_siblings(lambda m: m.log_norm),
-    "kurtosis beside siblings": _from_siblings(lambda m: math.log(m.kurtosis)),
+    "norm against siblings": _from_siblings(lambda m: m.log_norm),
+    "kurtosis against siblings": _from_siblings(lambda m: math.log(m.kurtosis)),
     "kurtosis of an initialisation": lambda m, _: (
         -min(abs(m.kurtosis - 3.0), abs(m.kurtosis - 1.8))
     ),

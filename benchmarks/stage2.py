@@ -45,7 +45,7 @@ def _row(network: str, count: int) -> tuple[str, ...]:
         rounds=5,
     )
     ours, theirs, floor = best["ours"], best["theirs"], best["floor"]
-    # The floor runs on one core; side by side on all of them it can't be faster than this.
+    # The floor runs on one core; at the same time on all of them it can't be faster than this.
     floor /= count
     return (
         network,

@@ -168,7 +168,7 @@ def test_a_network_with_an_adapter_that_is_not_merged_is_refused():
         "base_model.model.head.weight": torch.randn(3, 8),
     }
     base = {"fc.weight": torch.randn(8, 6), "head.weight": torch.randn(3, 8)}
-    with pytest.raises(CheckpointError, match="adapter beside the weight"):
+    with pytest.raises(CheckpointError, match="adapter next to the weight"):
         open_pairs(base, tuned)
 
 

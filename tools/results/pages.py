@@ -48,7 +48,7 @@ WITH_LAYERS = ("evolution",)  # whose figures need the layers of every epoch
 
 
 def write_records(runs: Path) -> None:
-    """Pack the runs of every study that has any there, beside those that were packed before."""
+    """Pack the runs of every study that has any there, with those that were packed before."""
     every = load_runs(runs)
     RECORDS.mkdir(exist_ok=True)
     for path in sorted(STUDIES.glob("*.toml")):

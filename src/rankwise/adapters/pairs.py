@@ -298,7 +298,7 @@ def _find_obstacle(base: Weight, tuned: Weight) -> tuple[PairStatus, str] | None
 
 
 def _refuse_adapters(base: Weights, tuned: Weights) -> None:
-    """Raise an error for a network that is compared with an adapter, or has one beside weights."""
+    """Raise an error for a network that is compared with an adapter, or has one next to weights."""
     sides: dict[Side, Weights] = {"base": base, "tuned network": tuned}
     counts = {side: _count_products(weights) for side, weights in sides.items()}
     if all(products and not others for products, others in counts.values()):
@@ -310,7 +310,7 @@ def _refuse_adapters(base: Weights, tuned: Weights) -> None:
         if others:
             raise CheckpointError(
                 f"{source}: {format_count(products, 'layer')} of the {side} "
-                f"{'has' if products == 1 else 'have'} an adapter beside the weight. {_MERGE}."
+                f"{'has' if products == 1 else 'have'} an adapter next to the weight. {_MERGE}."
             )
         raise CheckpointError(
             f"{source}: an adapter of {format_count(products, 'layer')}, not a network. {_MERGE}."
@@ -318,7 +318,7 @@ def _refuse_adapters(base: Weights, tuned: Weights) -> None:
 
 
 def _count_products(weights: Weights) -> tuple[int, int]:
-    """Return how many layers have an adapter, and how many of the weights beside them are whole."""
+    """Return how many layers have an adapter, and how many weights next to them are whole."""
     products = [weight for weight in weights.tensors if weight.kind in _PRODUCTS]
     wholes = [weight for weight in weights.tensors if ".base_layer." in weight.name]
     return len(products), len(wholes)

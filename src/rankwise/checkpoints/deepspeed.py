@@ -61,7 +61,7 @@ def find_model_states(folder: Path, names: list[str]) -> ModelStates | None:
         raise CheckpointError(
             f"{format_path(folder)}: a DeepSpeed checkpoint of ZeRO stage 3, whose weights are "
             "split over all processes; join them with the script zero_to_fp32.py that DeepSpeed "
-            "puts beside it, and give the path of its output."
+            "puts next to it, and give the path of its output."
         )
     if layers := find(_PIPELINE):
         raise CheckpointError(

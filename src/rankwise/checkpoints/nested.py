@@ -130,9 +130,7 @@ def _select_candidate(root: Part, notes: tuple[str, ...]) -> Selection:
         len(part.list_tensors()) for part in candidates
     )
     if left_out:
-        note = (
-            f"{format_count(left_out, 'tensor')} beside it left out: use --key . to take everything"
-        )
+        note = f"{format_count(left_out, 'tensor')} next to it left out; --key . takes everything"
         notes = (*notes, note)
     return _build_selection(best.list_tensors(), notes)
 
