@@ -1,6 +1,6 @@
 """RMSGD with Hugging Face Accelerate: one more line at the end of each epoch.
 
-Needs `pip install 'rankwise[accelerate]' scikit-learn`; runs alone or by `accelerate launch`.
+Needs `pip install '.[accelerate]' scikit-learn` in a clone; runs alone or by `accelerate launch`.
 """
 
 from __future__ import annotations

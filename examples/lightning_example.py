@@ -1,7 +1,7 @@
 """RMSGD with Lightning: one more callback.
 
-Needs `pip install 'rankwise[lightning]' scikit-learn`. The rates, stable ranks and qualities of the
-layers go to `lightning_logs/`.
+Needs `pip install '.[lightning]' scikit-learn` in a clone. The rates, stable ranks and
+qualities of the layers go to `lightning_logs/`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A plain PyTorch loop with RMSGD; in TensorBoard each layer's curves, and charts of all layers.
 
-Needs `pip install 'rankwise[tensorboard,report]' scikit-learn`; then `tensorboard --logdir runs`.
+Needs `pip install '.[tensorboard,report]' scikit-learn` in a clone; then
+`tensorboard --logdir runs`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RMSGD with Hugging Face's Trainer: an optimizer with its scheduler, and a callback.
 
-Needs `pip install 'rankwise[transformers]' scikit-learn`. Any model of the library does; this
+Needs `pip install '.[transformers]' scikit-learn` in a clone. Any model of the library does; this
 small ResNet starts from chance and needs no download.
 """
 
