@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+from types import FrameType
 
 CLI_PACKAGES = {"click", "rich", "typer"}
+INTERRUPTED = 130
+_IMPORTING = "<frozen importlib._bootstrap>"
 
 
 def main() -> int:
-    """Run the command line and return its exit code; 1 if a package for it is missing."""
+    """Run the command line and return its exit code; 1 if a package for it is missing.
+
+    Ctrl-C ends the process with exit code 130 and no traceback, whenever it comes.
+    """
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    handles = is_default and threading.current_thread() is threading.main_thread()
+    if handles:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         from rankwise.cli import run  # noqa: PLC0415
+
+        return run()
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in CLI_PACKAGES:
+        package = (error.name or "").partition(".")[0]
+        if package not in CLI_PACKAGES:
             raise
         sys.stderr.write(
-            f"rankwise: the command line needs the package '{error.name}': "
-            "pip install 'rankwise[cli]'\n"
+            f"rankwise: the command line needs the package '{package}': pip install {package}\n"
         )
         return 1
-    except KeyboardInterrupt:
-        return 130
-    return run()
+    except KeyboardInterrupt:  # where the command has ended, or not started
+        return INTERRUPTED
+    finally:
+        if handles:  # while Python shuts down, which would print a traceback
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """End the process at once during an import; anywhere else raise KeyboardInterrupt.
+
+    Packages catch or print what is raised in the middle of their imports, and torch's take seconds.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

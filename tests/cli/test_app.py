@@ -111,13 +111,14 @@ def test_module_runs_also_where_stdout_is_not_utf8(checkpoint):
 def test_without_the_extra_it_says_what_to_install(package):
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
-        "from rankwise.__main__ import main\nsys.exit(main())"
+        "from rankwise.__main__ import main\n"
+        "sys.argv = ['rankwise', 'explain', 'rank']\nsys.exit(main())"
     )
     done = python("-c", code)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("rankwise: ")
-    assert "pip install 'rankwise[cli]'" in done.stderr
+    assert f"pip install {package}\n" in done.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
@@ -151,3 +152,37 @@ def test_index_of_shards_is_no_saved_probe(tmp_path):
     assert is_saved_probe(tmp_path / "probe.json")
     assert not is_saved_probe(tmp_path / "model.safetensors.index.json")
     assert not is_saved_probe(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["prob", "model.pt"], "There is no command 'prob'. Did you mean probe?"),
+        (["table", "runs"], "There is no command 'table'. Did you mean rankwise study table?"),
+        (
+            ["model.pt"],
+            "There is no command 'model.pt'. Did you mean rankwise check model.pt or rankwise "
+            "probe model.pt?",
+        ),
+        (["study", "rn"], "There is no command 'rn'. Did you mean run?"),
+        (
+            ["probe", "a.pt", "b.pt"],
+            "Unexpected argument 'b.pt'. probe reads one checkpoint: rankwise diff A B compares "
+            "two, and rankwise report A B C writes a page about several.",
+        ),
+        (
+            ["probe", "a.pt", "--split", "head"],
+            "Unexpected argument 'head'. --split takes stacks or heads. Did you mean heads?",
+        ),
+        (
+            ["train", "resnet8"],
+            "Unexpected argument 'resnet8'. Every name needs its option, as in --network resnet8 "
+            "--data digits.",
+        ),
+    ],
+)
+def test_wrong_usage_says_what_was_meant(run, arguments, sentence):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"rankwise: {sentence} See `rankwise ")
+    assert result.stderr.count("\n") == 1

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 import rankwise
 from rankwise.cli.check import CHECK_EXAMPLES, check
+from rankwise.cli.command import Command, CommandGroup, ProbeCommand, TrainCommand
 from rankwise.cli.lora import lora
-from rankwise.cli.output import CommandGroup, ProbeCommand, run_command
+from rankwise.cli.output import run_command
 from rankwise.cli.probe import (
     DIFF_EXAMPLES,
     EXPLAIN_EXAMPLES,
@@ -36,9 +38,9 @@ Examples:
   rankwise select model.safetensors --budget 25%
   rankwise explain stable_rank
   rankwise report model.safetensors
-  rankwise train --network resnet18 --data cifar10 --trials 5
+  rankwise train --network resnet8 --epochs 10
   rankwise watch runs
-  rankwise study run studies/cpu/beta.toml
+  rankwise study run study.toml
 """
 
 app = typer.Typer(
@@ -46,7 +48,6 @@ app = typer.Typer(
     name="rankwise",
     help="Check and measure every layer of a network; train each layer at its own rate.",
     epilog=EXAMPLES,
-    add_completion=False,
     rich_markup_mode=None,  # with markup on, [qkv] would vanish from the examples
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,9 +59,13 @@ app.command(epilog=SELECT_EXAMPLES)(select)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=WATCH_EXAMPLES)(watch)
-app.command(epilog=TRAIN_EXAMPLES)(train_command())
+app.command(cls=TrainCommand, epilog=TRAIN_EXAMPLES)(train_command())
 app.add_typer(lora, hidden=True)  # until it has a command
 app.add_typer(study)
+for group in (app, lora, study):
+    for command in group.registered_commands:
+        if command.cls in (None, TyperCommand):
+            command.cls = Command
 
 
 def _print_version(is_wanted: bool) -> None:

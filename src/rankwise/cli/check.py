@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.text import Text
 
 from rankwise._text import sanitize, wrap
 from rankwise.cli.output import (
@@ -20,7 +19,6 @@ from rankwise.cli.output import (
     write_output,
 )
 from rankwise.cli.probe import Key
-from rankwise.cli.progress import show_probing
 from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, RankwiseError
 
@@ -82,7 +80,7 @@ def check(
     memory: Memory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Find what is wrong with a checkpoint; exit with 2 if there are errors."""
+    """Find what is wrong with checkpoints."""
     from rankwise.checks.findings import parse_ignore
     from rankwise.checks.inspection import has_measured
     from rankwise.checks.sarif import format_sarif
@@ -136,6 +134,7 @@ def _check_file(
     path: Path, base: Path | None, ignore: Sequence[str], key: str | None, resources: Resources
 ) -> Findings:
     from rankwise.checks.check import check as check_weights
+    from rankwise.cli.progress import show_probing
     from rankwise.probes.results import is_saved_probe
 
     for file in (path, base):
@@ -150,6 +149,8 @@ def _check_file(
 
 
 def _print_findings(result: Findings, name: Path | None) -> None:
+    from rich.text import Text
+
     from rankwise.checks.text import format_group, group_findings
 
     console = make_console()

@@ -5,18 +5,14 @@ Exit codes: 0 success, 1 error, 2 a check found problems, 130 interrupted by Ctr
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
-from rich.console import Console
-from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._table import join_cells
@@ -25,6 +21,8 @@ from rankwise.errors import ArgumentError, RankwiseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rich.console import Console
 
     from rankwise._table import Cell
 
@@ -55,6 +53,8 @@ def make_console(stream: TextIO | None = None) -> Console:
 
     A pipe gets plain text; so does a terminal if NO_COLOR is set, which turns off all escapes.
     """
+    from rich.console import Console
+
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(file=stream or sys.stdout, highlight=False, color_system=colors)
 
@@ -70,6 +70,8 @@ def print_lines(console: Console, lines: Iterable[Iterable[Cell]]) -> None:
         if plain := join_cells(lines):
             console.file.write(f"{plain}\n")
         return
+    from rich.text import Text
+
     for line in lines:
         # Text, not markup: a name such as "[red]" is printed as it is.
         text = Text.assemble(*((cell.text, STYLES.get(cell.style, "")) for cell in line))
@@ -81,6 +83,8 @@ def print_text(console: Console, text: str) -> None:
     """Print a blank line and then sentences, with warnings in color."""
     if not text:
         return
+    from rich.text import Text
+
     console.print()
     style = ""
     for line in text.split("\n"):
@@ -130,53 +134,6 @@ def write_output(target: str, content: bytes) -> None:
         sys.stdout.buffer.write(content)
     else:
         write_atomically(Path(target), content)
-
-
-class CommandGroup(TyperGroup):
-    """A group of commands; wrong usage exits with 1, since 2 means that a check found problems."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Show the help if no command is given."""
-        return super().parse_args(ctx, args or ["--help"])
-
-    def main(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        """Run a command; exit with its code in standalone mode, else return it."""
-        is_standalone = options.pop("standalone_mode", True)
-
-        def run() -> Any:  # noqa: ANN401
-            return TyperGroup.main(self, *args, **{**options, "standalone_mode": False})
-
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # escape what its encoding lacks
-                stream.reconfigure(errors="backslashreplace")
-        if not is_standalone:
-            return run()
-        sys.exit(run_command(run))
-
-
-class ProbeCommand(TyperCommand):
-    """A command whose `--split` has a value that can be left out, before the name of a file too."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Give `--split` its default where the next argument is none of its values."""
-        return super().parse_args(ctx, _complete_split(args))
-
-
-def _complete_split(args: list[str]) -> list[str]:
-    """Return the arguments with "--split" written out.
-
-    Example:
-        >>> _complete_split(["--split", "model.pt"]), _complete_split(["--split", "heads"])
-        (['--split=stacks', 'model.pt'], ['--split', 'heads'])
-    """
-    end = args.index("--") if "--" in args else len(args)
-    following = [*args[1:], ""]
-    return [
-        "--split=stacks"
-        if arg == "--split" and place < end and following[place] not in get_args(Split)
-        else arg
-        for place, arg in enumerate(args)
-    ]
 
 
 def run_command(command: Callable[[], Any]) -> int:

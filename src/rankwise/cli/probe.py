@@ -31,7 +31,6 @@ from rankwise.cli.output import (
     print_text,
     write_output,
 )
-from rankwise.cli.progress import show_probing
 from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
@@ -112,6 +111,7 @@ class ProbeOptions:
 def load_probe(path: Path, options: ProbeOptions, resources: Resources) -> Probe:
     """Probe a checkpoint, or load a saved probe."""
     from rankwise.api import probe as probe_weights
+    from rankwise.cli.progress import show_probing
     from rankwise.probes.results import Probe, is_saved_probe
 
     if is_saved_probe(path):
@@ -280,10 +280,20 @@ def _format_figures(before: NetworkFigures, after: NetworkFigures) -> str:
     )
 
 
+def _complete_metric(incomplete: str) -> list[str]:
+    from rankwise.probes.explain import EXPLANATIONS
+
+    return [name for name in EXPLANATIONS if name.startswith(incomplete)]
+
+
 def explain(
     metric: Annotated[
         str | None,
-        typer.Argument(metavar="METRIC", help="A metric or its symbol; all are listed without it."),
+        typer.Argument(
+            metavar="METRIC",
+            help="A metric or its symbol; all are listed without it.",
+            autocompletion=_complete_metric,
+        ),
     ] = None,
 ) -> None:
     """Explain a metric: its formula, range and limits."""

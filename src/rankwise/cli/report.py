@@ -19,7 +19,6 @@ from rankwise.cli.probe import (
     fail_unmeasured,
     load_probe,
 )
-from rankwise.cli.progress import show_probing
 from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
@@ -33,7 +32,7 @@ Examples:
   rankwise report model.safetensors
   rankwise report before.pt after.pt -o changes.html
   rankwise report checkpoints/epoch*.pt -o evolution.html
-  rankwise report runs/resnet18-cifar10-rmsgd-1a2b3c4d-seed0 --open
+  rankwise report runs/resnet8-digits-rmsgd-1a2b3c4d-seed0 --open
   rankwise report runs -o study.html --images charts --image-format pdf
 
 \b
@@ -57,7 +56,7 @@ def report(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Checkpoints (files, folders, hf://) or probes, a run, or a folder of runs.",
         ),
     ],
@@ -86,6 +85,7 @@ def report(
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
     from rankwise.checks.check import check as check_weights
+    from rankwise.cli.progress import show_probing
     from rankwise.probes.results import is_saved_probe
     from rankwise.reports.html import encode_page
     from rankwise.reports.report import build_page, write_images
@@ -129,7 +129,7 @@ def report(
 
 def watch(
     folder: Annotated[
-        Path, typer.Argument(metavar="RUNS_DIR", help="The folder of runs, as --out of train.")
+        Path, typer.Argument(metavar="FOLDER", help="The folder of runs, as --out of train.")
     ],
     *,
     host: Annotated[

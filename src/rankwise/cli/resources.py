@@ -13,20 +13,31 @@ from rankwise.errors import ArgumentError
 if TYPE_CHECKING:
     from rankwise.probes.workers import Resources
 
+_GROUP = "Time and memory"
 Jobs = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Layers to measure at once; one per core by default."),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Layers to measure at once; one per core by default.",
+        rich_help_panel=_GROUP,
+    ),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
         help="Memory for these layers together, as in 4GB; half of what is free by default.",
+        rich_help_panel=_GROUP,
     ),
 ]
 NoCache = Annotated[
     bool,
-    typer.Option("--no-cache", help="Measure every layer again, and keep no results on disk."),
+    typer.Option(
+        "--no-cache",
+        help="Measure every layer again, and keep no results on disk.",
+        rich_help_panel=_GROUP,
+    ),
 ]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)

@@ -78,7 +78,7 @@ def select(
     memory: Memory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Choose layers to fine-tune, and LoRA ranks, by the signal in the weights."""
+    """Choose layers to fine-tune, and their LoRA ranks, from the weights."""
     from rankwise.adapters.selection import select_layers
     from rankwise.adapters.selection_formats import format_json, format_selection, list_others
 

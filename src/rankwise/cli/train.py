@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -32,6 +32,25 @@ Repeat the command to continue a run that was stopped or killed.
 """
 
 
+# Every option of `Config`, in the groups of the help; a test compares the names.
+_GROUPS = {
+    "What to train": (
+        *("network", "width", "dropout", "tied", "length", "critic_steps"),
+        *("data", "train_size", "image_size", "augment", "cutout", "validate"),
+    ),
+    "How long": ("epochs", "budget", "seed"),
+    "How to train": (
+        *("optimizer", "lr", "momentum", "weight_decay", "batch_size", "clip"),
+        *("schedule", "step_size", "gamma", "precision", "compile"),
+    ),
+    "Rates of layers": ("rule", "control", "beta", "zeta", "floor", "p"),
+    "Where to train": ("accelerator", "devices", "workers", "data_root", "out", "log"),
+}
+# How the help names a value: by its type, or for some options by what it is.
+_METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
+_OWN_METAVARS = {"budget": "TIME", "precision": "BITS", "data_root": "DIR", "out": "DIR"}
+
+
 def train_command() -> Callable[..., None]:
     """Return the command, with every option of `Config`: one list serves it, TOML and Python."""
 
@@ -47,31 +66,41 @@ def train_command() -> Callable[..., None]:
 
 
 def _parameters() -> list[inspect.Parameter]:
-    kinds = get_type_hints(Config)
+    config = "A TOML file with any of these options; those given win."
+    trials = "How many runs, each with a seed of its own.  [default: 1]"
     parameters = [
         _parameter("list", bool, "List all networks, data sets and optimizers."),
-        _parameter(
-            "config", Path | None, "A TOML file with any of these options; those given win."
-        ),
-        _parameter("trials", int | None, "How many runs, each with a seed of its own.  [1]"),
+        _parameter("config", Path | None, config),
+        _parameter("trials", int | None, trials),
     ]
-    for option in fields(Config):
-        text = option.metadata["help"]
-        if option.default not in (None, MISSING, ""):
-            text += f"  [{str(option.default).lower()}]"
-        parameters.append(_parameter(option.name, kinds[option.name] | None, text))
+    kinds = get_type_hints(Config)
+    options = {option.name: option for option in fields(Config)}
+    for group, names in _GROUPS.items():
+        for name in names:
+            option = options[name]
+            text = option.metadata["help"]
+            if option.default not in (None, MISSING, ""):
+                text += f"  [default: {str(option.default).lower()}]"
+            parameters.append(_parameter(name, kinds[name] | None, text, group))
     return parameters
 
 
-def _parameter(name: str, kind: Any, text: str) -> inspect.Parameter:  # noqa: ANN401
+def _parameter(name: str, kind: Any, text: str, group: str | None = None) -> inspect.Parameter:  # noqa: ANN401
     switch = f"--{name.replace('_', '-')}"
     names = (f"{switch}/--no-{switch[2:]}",) if kind == bool | None else (switch,)
-    default = False if kind is bool else None
+    metavar = next((_METAVARS[one] for one in _METAVARS if one in get_args(kind)), None)
+    option = typer.Option(
+        *names,
+        help=text,
+        show_default=False,
+        metavar=_OWN_METAVARS.get(name, metavar),
+        rich_help_panel=group,
+    )
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, typer.Option(*names, help=text, show_default=False)],
+        default=False if kind is bool else None,
+        annotation=Annotated[kind, option],
     )
 
 

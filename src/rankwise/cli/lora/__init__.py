@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rankwise.cli.output import CommandGroup
+from rankwise.cli.command import CommandGroup
 
 __all__ = ["lora"]
 

@@ -11,26 +11,44 @@ from typing import Annotated
 
 import typer
 
-from rankwise.cli.output import CommandGroup
+from rankwise.cli.command import CommandGroup
 from rankwise.errors import ArgumentError
 
 __all__ = ["study"]
 
 EXAMPLES = """\b
 Examples:
-  rankwise study run studies/cpu/beta.toml
-  rankwise study status studies/cpu/beta.toml
-  rankwise study table studies/cpu/beta.toml --format markdown
-  rankwise study export studies/cpu/beta.toml --to results
+  rankwise study run study.toml
+  rankwise study status study.toml
+  rankwise study table study.toml --format markdown
+  rankwise study export study.toml --to results
   rankwise study import results/records.jsonl
   rankwise study correlate zoo.csv --out zoo.html
+
+\b
+A study is a file such as this study.toml, which compares two optimizers:
+  trials = 3
+  [options]
+  network = "resnet8"
+  data = "digits"
+  epochs = 5
+  [[method]]
+  optimizer = "rmsgd"
+  [[method]]
+  label = "SGD, cosine"
+  optimizer = "sgd"
+  schedule = "cosine"
+
+\b
+The studies of the paper's tables are in the folder studies of the project's
+repository.
 """
 RUN_EXAMPLES = """\b
 Examples:
-  rankwise study run studies/cpu/table_1a.toml
-  rankwise study run studies/cpu/table_1a.toml --jobs 2 --out runs
-  rankwise study run studies/cpu/table_1a.toml --dry-run
-  rankwise study run studies/paper/table_1a.toml --ray auto
+  rankwise study run study.toml
+  rankwise study run study.toml --jobs 2 --out runs
+  rankwise study run study.toml --dry-run
+  rankwise study run study.toml --ray auto
 
 \b
 Finished runs are never repeated. If a study was stopped or killed, repeat
@@ -39,15 +57,15 @@ Exit code: 0 if all runs are done, 1 if some are not, 130 after Ctrl-C.
 """
 STATUS_EXAMPLES = """\b
 Examples:
-  rankwise study status studies/cpu/table_1a.toml
-  rankwise study status studies/cpu/table_1a.toml --out runs --json
+  rankwise study status study.toml
+  rankwise study status study.toml --out runs --json
 """
 TABLE_EXAMPLES = """\b
 Examples:
-  rankwise study table studies/cpu/table_1a.toml
-  rankwise study table studies/cpu/table_1a.toml --format markdown > table.md
-  rankwise study table studies/cpu/table_1a.toml --out results/records.jsonl
-  rankwise study table studies/cpu/table_1a.toml --against "SGD, cosine"
+  rankwise study table study.toml
+  rankwise study table study.toml --format markdown > table.md
+  rankwise study table study.toml --out results/records.jsonl
+  rankwise study table study.toml --against "SGD, cosine"
   rankwise study table runs --score loss --format csv
 
 \b
@@ -56,9 +74,9 @@ compared with the second by a t-test over runs that share their seed.
 """
 EXPORT_EXAMPLES = """\b
 Examples:
-  rankwise study export studies/cpu/table_1a.toml --to results/table_1a
+  rankwise study export study.toml --to results
   rankwise study export runs --to results --layers
-  rankwise study table studies/cpu/table_1a.toml --out results/records.jsonl
+  rankwise study table study.toml --out results/records.jsonl
 
 \b
 Writes table.md, table.tex, table.csv, table.json, report.html and
@@ -67,9 +85,9 @@ and without paths of this machine, except in the name of a data set.
 """
 IMPORT_EXAMPLES = """\b
 Examples:
-  rankwise study import studies/records/table_1a.jsonl
-  rankwise study import studies/records/*.jsonl --out runs
-  rankwise study run studies/cpu/table_1a.toml
+  rankwise study import results/records.jsonl
+  rankwise study import results/*.jsonl --out runs
+  rankwise study run study.toml
 
 \b
 Imported runs count as done and are not repeated. They have no weights: to
@@ -79,7 +97,7 @@ CORRELATE_EXAMPLES = """\b
 Examples:
   rankwise study correlate zoo/index.csv
   rankwise study correlate runs --out ranking.html
-  rankwise study correlate studies/cpu/correlation.toml --runs runs
+  rankwise study correlate study.toml --runs runs
   rankwise study correlate nets.csv --accuracy top1 --family arch
   rankwise study correlate nets.csv --json ranking.json --csv scores.csv
 
@@ -208,7 +226,7 @@ def table(
         str, typer.Option(metavar="ROW", help="Compare all with this row, not best with second.")
     ] = "",
 ) -> None:
-    """Show mean and standard deviation of every setting on every task, with tests."""
+    """Show means, standard deviations and tests of every setting."""
     from rankwise.cli.study.results import print_table
 
     print_table(source, out, form.value, score=score, reference=against)
@@ -233,12 +251,12 @@ def export(
 @study.command("import", epilog=IMPORT_EXAMPLES)
 def import_(
     records: Annotated[
-        list[Path], typer.Argument(metavar="RECORDS...", help="Files of exported records.")
+        list[Path], typer.Argument(metavar="RECORDS", help="Files of exported records.")
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs.")] = Path("runs"),
 ) -> None:
-    """Turn exported records into runs, so that a study continues from them."""
+    """Turn exported records into runs that a study continues from."""
     from rankwise.cli.study.results import import_records
 
     import_records(records, out)
@@ -274,12 +292,15 @@ def correlate(
     csv: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write all networks' scores; - for stdout.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of resamples and shuffles.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of resamples and shuffles.")] = 0,
     resamples: Annotated[
-        int, typer.Option(help="For an interval; ten times as many shuffles for p.")
+        int,
+        typer.Option(
+            metavar="N", help="Resamples for an interval; ten times as many shuffles for p."
+        ),
     ] = 1000,
 ) -> None:
-    """Show how well Q and other scores rank networks by their accuracy."""
+    """Show how well scores such as Q rank networks by accuracy."""
     from rankwise.cli.study.ranking import rank_index
     from rankwise.study.zoo.networks import Columns
 
