@@ -2,14 +2,19 @@
 
 from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
 from rankwise.adapters.changes import measure_changes
+from rankwise.adapters.resizing import ResizedLayer, Resizing, resize_adapter, write_resized
 from rankwise.adapters.selection import RankedLayer, Selection, select_layers
 
 __all__ = [
     "ChangeStatus",
     "NetworkChange",
     "RankedLayer",
+    "ResizedLayer",
+    "Resizing",
     "Selection",
     "TensorChange",
     "measure_changes",
+    "resize_adapter",
     "select_layers",
+    "write_resized",
 ]

@@ -60,7 +60,7 @@ app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)
 app.command(epilog=WATCH_EXAMPLES)(watch)
 app.command(cls=TrainCommand, epilog=TRAIN_EXAMPLES)(train_command())
-app.add_typer(lora, hidden=True)  # until it has a command
+app.add_typer(lora)
 app.add_typer(study)
 for group in (app, lora, study):
     for command in group.registered_commands:

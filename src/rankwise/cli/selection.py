@@ -113,8 +113,8 @@ def _print_selection(selection: Selection) -> None:
     print_text(console, "\n".join(wrap(text, width) for text in describe_selection(selection)))
 
 
-def parse_share(text: str) -> float:
-    """Return a share above 0 and at most 1.
+def parse_share(text: str, of: str = "the layers") -> float:
+    """Return a share above 0 and at most 1; `of` is what it is a share of.
 
     Example:
         >>> from rankwise.cli.selection import parse_share
@@ -123,8 +123,8 @@ def parse_share(text: str) -> float:
     """
     match = re.fullmatch(r"(\d{0,9}(?:\.\d{0,9})?)\s*(%?)", text.strip())
     if match is None or not any(map(str.isdigit, match[1])):
-        raise ArgumentError(f"Expected a share of the layers such as 25% or 0.25, got {text!r}.")
+        raise ArgumentError(f"Expected a share of {of} such as 25% or 0.25, got {text!r}.")
     share = float(match[1]) / (100 if match[2] else 1)
     if not 0 < share <= 1:
-        raise ArgumentError(f"Expected a share above 0 and at most 100%, got {text!r}.")
+        raise ArgumentError(f"Expected a share of {of} above 0 and at most 100%, got {text!r}.")
     return share

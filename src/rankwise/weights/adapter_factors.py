@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from rankwise.errors import NotFiniteError
-from rankwise.weights.parts import Config, Context, Rule, Whole, join_parts
-from rankwise.weights.tensor import Array, Weight
+from rankwise.weights.adapter_scale import compute_scale
+from rankwise.weights.parts import Context, Rule, Whole, join_parts
+from rankwise.weights.tensor import Array, Factors, Weight
 
 _FACTOR = re.compile(
     r"(?P<base>.*?)[._]?"
@@ -58,6 +59,8 @@ class _Scale(NamedTuple):
 
     factor: float
     alpha: Weight | None = None
+
+    is_known: bool = True
 
     def compute(self) -> float:
         """Return the number."""
@@ -265,11 +268,13 @@ def _multiply(
 def _finish(change: _Change, names: _Names, context: Context) -> Whole:
     """Return the scaled change as a weight."""
     scale = _find_scale(names, context, change.rank)
-    others = [part for part in _list_others(names, context) if part not in change.factors]
+    others = tuple(part for part in _list_others(names, context) if part not in change.factors)
     is_dora = any("magnitude" in part.name or "dora" in part.name for part in others)
     joined = join_parts(
         names.make_name(change.kind), change.factors, change.load, shape=change.shape
     )
+    down, up, *rest = change.factors
+    factors = Factors(names.base, down, up, (*rest, *others), scale.compute, scale.is_known)
     weight = replace(
         joined,
         kind=change.kind,
@@ -277,6 +282,7 @@ def _finish(change: _Change, names: _Names, context: Context) -> Whole:
         load=lambda: change.load() * scale.compute(),
         load_rows=None,
         singular_values=lambda: change.compute_values() * abs(scale.compute()),
+        factors=factors if change.kind == "lora" else None,
         note=_DORA if is_dora else "",
     )
     stored = () if scale.alpha is None else (scale.alpha,)
@@ -300,12 +306,10 @@ def _find_scale(names: _Names, context: Context, rank: int) -> _Scale:
     if alpha is not None and math.prod(alpha.shape) == 1 and alpha.dtype.is_floating_point:
         return _Scale(1 / rank, alpha)
     config = context.config.get("adapter_config")
-    if not isinstance(config, Mapping):
-        return _Scale(1.0)
-    value = _find_alpha(config, names.base)
-    if value is None:
-        return _Scale(1.0)
-    return _Scale(value / math.sqrt(rank) if config.get("use_rslora") is True else value / rank)
+    value = None if context.alphas is None else context.alphas.find(names.base)
+    if value is None or not isinstance(config, Mapping):
+        return _Scale(1.0, is_known=False)
+    return _Scale(compute_scale(value, rank, rslora=config.get("use_rslora") is True))
 
 
 def _find_rank(context: Context) -> int:
@@ -313,23 +317,6 @@ def _find_rank(context: Context) -> int:
     config = context.config.get("adapter_config")
     rank = config.get("r") if isinstance(config, Mapping) else None
     return rank if type(rank) is int and rank > 0 else 1
-
-
-def _find_alpha(config: Config, module: str) -> float | None:
-    patterns = config.get("alpha_pattern")
-    if isinstance(patterns, Mapping):
-        for pattern, value in patterns.items():
-            # Only the ends of names: a regular expression from a file could run without end.
-            plain = str(pattern).removeprefix("^").removesuffix("$")
-            if module == plain or module.endswith(f".{plain}"):
-                return _as_number(value)
-    return _as_number(config.get("lora_alpha", config.get("alpha")))
-
-
-def _as_number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 < value < 1e6 else None
 
 
 ADAPTER_RULES: tuple[Rule, ...] = (_match_lora, _match_loha, _match_lokr)

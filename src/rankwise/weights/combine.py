@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from rankwise.weights.adapter_factors import ADAPTER_RULES
+from rankwise.weights.adapter_scale import AlphaTable
 from rankwise.weights.parts import Config, Context, Rule, Whole
 from rankwise.weights.quantised import QUANTISED_RULES
 from rankwise.weights.quantised.unknown import mark_orphans
@@ -36,7 +37,9 @@ def strip_wrappers(weights: Sequence[Weight]) -> list[Weight]:
 
 def combine_parts(weights: Sequence[Weight], config: Config | None = None) -> list[Weight]:
     """Insert each weight before the first of its parts, or in its place; mark the other parts."""
-    context = Context({weight.name: weight for weight in weights}, config or {})
+    settings = (config or {}).get("adapter_config")
+    alphas = AlphaTable(settings) if isinstance(settings, Mapping) else None
+    context = Context({weight.name: weight for weight in weights}, config or {}, alphas)
     rows: list[Weight] = []
     merged: dict[str, str] = {}
     wholes: dict[str, Weight] = {}  # those that are stored under the name of one of their parts

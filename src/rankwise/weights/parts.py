@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankwise.weights.tensor import Status, Weight
+
+if TYPE_CHECKING:
+    from rankwise.weights.adapter_scale import AlphaTable
 
 Parts = tuple[Weight, ...]
 Config = Mapping[str, object]
@@ -21,6 +24,7 @@ class Context(NamedTuple):
 
     by_name: Mapping[str, Weight]  # all tensors of the network
     config: Config  # the model's configuration, empty where there is none
+    alphas: AlphaTable | None = None  # of an adapter, where its configuration is known
 
 
 class Whole(NamedTuple):

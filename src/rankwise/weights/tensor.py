@@ -77,12 +77,43 @@ class Weight:
 
     # Of a product of thin factors: its non-zero singular values, without forming it.
     singular_values: Callable[[], Array] | None = None
+    factors: Factors | None = None  # those of a LoRA
 
     def load_slice(self, start: int, count: int) -> Tensor:
         """Load some rows of the first axis, without the others where the source allows it."""
         if self.load_rows is not None:
             return self.load_rows(start, count)
         return self.load().narrow(0, start, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The factors of a LoRA: the change of a weight is scale · up · down, and so of rank ≤ r.
+
+    Attributes:
+        module: What their names begin with, as in "base_model.model.fc".
+        down: A, r × in; of a convolution r × in × kernel.
+        up: B, out × r; of a convolution out × r × 1 × 1.
+        others: What else is stored for the module: DoRA's norms, AdaLoRA's diagonal.
+        compute_scale: Returns α/r, or α/√r for rsLoRA.
+        has_scale: Whether α is known; else the scale counts as 1.
+    """
+
+    module: str
+    down: Weight
+    up: Weight
+    others: tuple[Weight, ...]
+    compute_scale: Callable[[], float]
+    has_scale: bool
+
+    @property
+    def rank(self) -> int:
+        """The number r of directions that are stored."""
+        return self.down.shape[0]
+
+    def load(self) -> tuple[Tensor, Tensor]:
+        """Load B and A as matrices, in the type in which they are stored."""
+        return self.up.load().detach().flatten(1), self.down.load().detach().flatten(1)
 
 
 @dataclass(frozen=True, slots=True)

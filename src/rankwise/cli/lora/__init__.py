@@ -5,18 +5,19 @@ from __future__ import annotations
 import typer
 
 from rankwise.cli.command import CommandGroup
+from rankwise.cli.lora.resize import RESIZE_EXAMPLES, resize
 
 __all__ = ["lora"]
 
 EXAMPLES = """\b
 Examples:
-  rankwise lora extract base.safetensors tuned.safetensors -o adapter
+  rankwise lora resize adapter -o smaller
 """
 
 lora = typer.Typer(
     cls=CommandGroup,
     name="lora",
-    help="Extract a LoRA from a fine-tuned network.",
+    help="Make, shrink and look at LoRA adapters.",
     epilog=EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -25,4 +26,7 @@ lora = typer.Typer(
 
 @lora.callback()
 def main() -> None:
-    """Extract a LoRA from a fine-tuned network."""
+    """Make, shrink and look at LoRA adapters."""
+
+
+lora.command(epilog=RESIZE_EXAMPLES)(resize)
