@@ -17,7 +17,7 @@ import typer
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._table import join_cells
 from rankwise._text import sanitize, shorten
-from rankwise.errors import ArgumentError, RankwiseError
+from rankwise.errors import ArgumentError, MissingExtraError, RankwiseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,6 +144,11 @@ def run_command(command: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has closed it (`| head`) and needs no message
+        return FAILED
+    except ModuleNotFoundError as error:
+        if error.name is None:
+            raise
+        print_error(str(MissingExtraError(error.name, "", "This command")))
         return FAILED
     except (RankwiseError, OSError, ClickError) as error:
         print(f"rankwise: {_format_error(error)}", file=sys.stderr, flush=True)
