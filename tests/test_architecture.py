@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "_io": set(),
     "_machine": set(),
     "_table": set(),
-    "__init__": _LIBRARY | {"checks"},
+    "__init__": _LIBRARY | {"checks", "adapters"},
     "__main__": {"cli"},
 }
 

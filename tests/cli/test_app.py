@@ -6,8 +6,9 @@ import pytest
 import typer
 
 import rankwise
+from rankwise.cli.diff import DIFF_EXAMPLES
 from rankwise.cli.output import run_command
-from rankwise.cli.probe import DIFF_EXAMPLES, EXPLAIN_EXAMPLES, PROBE_EXAMPLES
+from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES
 from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES
 from rankwise.probes.results import is_saved_probe
 

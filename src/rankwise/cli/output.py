@@ -81,11 +81,15 @@ def print_lines(console: Console, lines: Iterable[Iterable[Cell]]) -> None:
 
 def print_text(console: Console, text: str) -> None:
     """Print a blank line and then sentences, with warnings in color."""
-    if not text:
-        return
+    if text:
+        console.print()
+        print_sentences(console, text)
+
+
+def print_sentences(console: Console, text: str) -> None:
+    """Print sentences, with warnings in color."""
     from rich.text import Text
 
-    console.print()
     style = ""
     for line in text.split("\n"):
         if not line.startswith(" "):  # an indented line continues the sentence before it
