@@ -16,13 +16,6 @@ def test_the_tables_are_those_of_the_code():
     assert written(PAGE) == PAGE
 
 
-def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    monkeypatch.chdir(tmp_path)
-    exec(block, {})  # noqa: S102
-    assert "±" in capsys.readouterr().out
-
-
 def test_the_toml_example_is_understood(tmp_path):
     from rankwise.lab.config import read_toml
 

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import torch
 from torch import nn
@@ -9,36 +7,6 @@ import rankwise
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "migration.md").read_text()
-SECTIONS = re.split(r"^## ", PAGE, flags=re.M)[1:]
-BLOCKS = [
-    pytest.param(block, id=f"{section.splitlines()[0]} {number}")
-    for section in SECTIONS
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", section, re.S))
-]
-
-
-def surroundings():
-    """What the page says is given."""
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 5))
-    loader = [(torch.randn(6, 3, 4, 4), torch.randint(0, 5, (6,))) for _ in range(2)]
-    return {"model": model, "loader": loader, "loss_function": nn.CrossEntropyLoss(), "epochs": 3}
-
-
-def test_every_section_has_a_block():
-    assert len(SECTIONS) == 4
-    assert all("```python" in section for section in SECTIONS)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-def test_blocks_run_train_and_end_epochs(block):
-    names = surroundings()
-    weights = [parameter for parameter in names["model"].parameters() if parameter.ndim >= 2]
-    before = [weight.clone() for weight in weights]
-    exec(block, names)  # noqa: S102
-    assert not any(torch.equal(old, new) for old, new in zip(before, weights, strict=True))
-    who = names.get("scheduler", names["optimizer"])
-    assert len(who.rates()) == 2
-    assert who.last_probe is not None
 
 
 def layers():

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 class ChangeStatus(str, Enum):
-    """What happened to a tensor, or why that is not known.
-
-    Example:
-        >>> import rankwise
-        >>> rankwise.ChangeStatus("rounding only") is rankwise.ChangeStatus.ROUNDING
-        True
-    """
+    """What happened to a tensor, or why that is not known."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -121,7 +115,7 @@ class TensorChange:
         }
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class NetworkChange:
     """What changed from a base to a tuned network.
 
@@ -149,9 +143,6 @@ class NetworkChange:
     tensors: tuple[TensorChange, ...]
     renamed_prefix: str = ""
     notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<NetworkChange: {len(self.changed)} of {len(self.tensors)} tensors changed>"
 
     def select(self, *statuses: ChangeStatus) -> tuple[TensorChange, ...]:
         """Return the tensors that have one of these statuses."""
