@@ -8,6 +8,8 @@ import sys
 import threading
 from types import FrameType
 
+from rankwise.errors import MissingExtraError
+
 CLI_PACKAGES = {"click", "rich", "typer"}
 INTERRUPTED = 130
 _IMPORTING = "<frozen importlib._bootstrap>"
@@ -30,9 +32,7 @@ def main() -> int:
         package = (error.name or "").partition(".")[0]
         if package not in CLI_PACKAGES:
             raise
-        sys.stderr.write(
-            f"rankwise: the command line needs the package '{package}': pip install {package}\n"
-        )
+        sys.stderr.write(f"rankwise: {MissingExtraError(package, 'cli', 'The command line')}\n")
         return 1
     except KeyboardInterrupt:  # where the command has ended, or not started
         return INTERRUPTED

@@ -120,6 +120,33 @@ def format_percent(share: float | None) -> str:
     return "<1 %" if rounded == "0 %" and share > 0 else rounded
 
 
+def format_change(share: float | None) -> str:
+    """Return a relative change in percent, with two digits where it is small.
+
+    Example:
+        >>> format_change(0.000123), format_change(0.031), format_change(2.5), format_change(0.0)
+        ('0.012 %', '3.1 %', '250 %', '0 %')
+    """
+    if share is None:
+        return "–"
+    return f"{100 * share:,.0f} %" if share >= 0.1 or not share else f"{100 * share:.2g} %"
+
+
+def format_bytes(count: int) -> str:
+    """Return a size with a decimal prefix and three digits.
+
+    Example:
+        >>> format_bytes(999), format_bytes(4_912_345), format_bytes(13_500_000_000)
+        ('999 B', '4.91 MB', '13.5 GB')
+    """
+    size, prefix = float(count), ""
+    for larger in "kMGTP":
+        if size < 999.5:
+            break
+        size, prefix = size / 1000, larger
+    return f"{size:.3g} {prefix}B"
+
+
 @lru_cache(maxsize=4096)
 def _character_width(character: str) -> int:
     if unicodedata.category(character) in {"Mn", "Me", "Cf"}:

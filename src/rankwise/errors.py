@@ -17,6 +17,8 @@ RankwiseError
 LayerWarning                 (a UserWarning) a layer goes wrong in training
 """
 
+import re
+
 __all__ = [
     "ArgumentError",
     "CheckpointError",
@@ -100,23 +102,55 @@ class DistributedError(RankwiseError, RuntimeError):
 
 
 class MissingExtraError(RankwiseError, ImportError):
-    """An optional package is missing; the message names the extra to install.
+    """An optional package is missing; the message says which to install.
 
     Args:
-        package: The package that could not be imported.
-        extra: The extra of rankwise that installs it.
-        purpose: What it is needed for, as in "reading .onnx files".
+        package: The package, or its module, that could not be imported.
+        extra: The extra of rankwise that it belongs to; the message names all of its packages that
+            are not installed.
+        purpose: What it is needed for, as in "Reading .onnx files".
 
     Example:
         >>> import rankwise
         >>> str(rankwise.MissingExtraError("onnx", "onnx", "Reading .onnx files"))
-        "Reading .onnx files needs the package 'onnx': pip install 'rankwise[onnx]'"
+        "Reading .onnx files needs the package 'onnx': pip install onnx"
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package '{package}': pip install 'rankwise[{extra}]'"
-        )
+        module = package.partition(".")[0]
+        name = _PACKAGES.get(module, module)
+        missing = " ".join([name, *_list_missing(extra, name)])
+        super().__init__(f"{purpose} needs the package '{name}': pip install {missing}")
+
+
+# What is installed under another name than it is imported.
+_PACKAGES = {
+    "PIL": "pillow",
+    "lightning_fabric": "lightning-fabric",
+    "sklearn": "scikit-learn",
+    "vl_convert": "vl-convert-python",
+}
+
+
+def _list_missing(extra: str, known: str) -> list[str]:
+    """Return the packages of an extra that are not installed, except a known one."""
+    from importlib import metadata  # noqa: PLC0415 - slow to import, and needed for an error only
+
+    try:
+        lines = metadata.requires("rankwise") or []
+    except metadata.PackageNotFoundError:  # run from its source, without being installed
+        return []
+    names = []
+    for requirement, _, marker in (line.partition(";") for line in lines):
+        name = re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
+        belongs = marker.strip().replace('"', "'") == f"extra == '{extra}'"
+        if not belongs or name in (known, "rankwise"):
+            continue
+        try:
+            metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            names.append(name)
+    return names
 
 
 class NotFiniteError(RankwiseError, ValueError):

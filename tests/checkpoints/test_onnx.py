@@ -273,5 +273,5 @@ def test_graphs_nested_too_deep_are_refused(tmp_path: Path) -> None:
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch) -> None:
     path = _model(tmp_path / "m", [numpy_helper.from_array(np.ones((9, 9)), "w")])
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtraError, match=r"rankwise\[onnx\]"):
+    with pytest.raises(MissingExtraError, match="pip install onnx"):
         open_weights(path)

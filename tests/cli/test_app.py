@@ -6,8 +6,9 @@ import pytest
 import typer
 
 import rankwise
+from rankwise.cli.diff import DIFF_EXAMPLES
 from rankwise.cli.output import run_command
-from rankwise.cli.probe import DIFF_EXAMPLES, EXPLAIN_EXAMPLES, PROBE_EXAMPLES
+from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES
 from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES
 from rankwise.probes.results import is_saved_probe
 
@@ -186,3 +187,14 @@ def test_wrong_usage_says_what_was_meant(run, arguments, sentence):
     assert result.exit_code == 1
     assert result.stderr.startswith(f"rankwise: {sentence} See `rankwise ")
     assert result.stderr.count("\n") == 1
+
+
+def test_any_missing_package_is_a_sentence(tmp_path):
+    code = (
+        "import sys; sys.modules['scipy'] = None\n"
+        f"sys.argv = ['rankwise', 'study', 'table', {str(tmp_path)!r}]\n"
+        "from rankwise.__main__ import main\nsys.exit(main())"
+    )
+    done = python("-c", code)
+    assert done.returncode == 1
+    assert done.stderr == ("rankwise: This command needs the package 'scipy': pip install scipy\n")

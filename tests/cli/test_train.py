@@ -122,7 +122,7 @@ def test_without_the_extra_it_says_what_to_install(train, monkeypatch):
     result = train("--epochs", "1")
     assert result.exit_code == 1
     assert result.stderr == (
-        "rankwise: Training needs the package 'lightning-fabric': pip install 'rankwise[lab]'\n"
+        "rankwise: Training needs the package 'lightning-fabric': pip install lightning-fabric\n"
     )
 
 

@@ -260,7 +260,7 @@ def test_a_chart_that_fails_does_not_end_a_training(fit, draw):
 
 def test_what_is_missing_is_said_before_training(monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rankwise\[report\]'"):
+    with pytest.raises(MissingExtraError, match="pip install vl-convert-python"):
         EpochStep(images_every=1)
 
 

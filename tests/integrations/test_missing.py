@@ -17,14 +17,14 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_a_missing_package_is_named_with_its_extra(name, monkeypatch):
+def test_a_missing_package_is_named(name, monkeypatch):
     module = f"rankwise.integrations.{name}"
     monkeypatch.delitem(sys.modules, module, raising=False)
     for package in NEEDS[name]:
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError) as caught:
         importlib.import_module(module)
-    assert f"needs the package '{name}': pip install 'rankwise[{name}]'" in str(caught.value)
+    assert f"needs the package '{name}': pip install {name}" in str(caught.value)
 
 
 def test_importing_rankwise_imports_no_integration():

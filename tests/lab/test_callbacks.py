@@ -79,16 +79,16 @@ def test_several_loggers_at_once_and_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "module"),
+    ("name", "module", "package"),
     [
-        ("tensorboard", "lightning_fabric.loggers.tensorboard"),
-        ("wandb", "lightning.pytorch.loggers"),
-        ("mlflow", "lightning.pytorch.loggers"),
+        ("tensorboard", "lightning_fabric.loggers.tensorboard", "lightning-fabric"),
+        ("wandb", "lightning.pytorch.loggers", "lightning"),
+        ("mlflow", "lightning.pytorch.loggers", "lightning"),
     ],
 )
-def test_a_logger_that_is_not_installed_is_a_sentence(tmp_path, monkeypatch, name, module):
+def test_a_logger_that_is_not_installed_is_a_sentence(tmp_path, monkeypatch, name, module, package):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(rankwise.MissingExtraError, match=rf"{name}.*rankwise\[{name}\]"):
+    with pytest.raises(rankwise.MissingExtraError, match=rf"{name}.*pip install {package}"):
         Loggers(Config(log=name), tmp_path)
 
 

@@ -316,7 +316,7 @@ def test_epochs_as_a_frame(tmp_path):
 def test_without_pandas_it_says_what_to_install(tmp_path, monkeypatch):
     run = written(tmp_path, [epoch(1)]).read()
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[frame\]'"):
+    with pytest.raises(rankwise.MissingExtraError, match="pip install pandas"):
         run.to_frame()
 
 
@@ -376,5 +376,5 @@ def test_without_altair_it_says_what_to_install(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("rankwise.charts")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(rankwise.MissingExtraError, match=r"pip install 'rankwise\[report\]'"):
+    with pytest.raises(rankwise.MissingExtraError, match="pip install altair"):
         run.plot_rates()

@@ -181,7 +181,7 @@ def test_frame():
 
 def test_frame_without_pandas(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtraError, match=r"rankwise\[frame\]"):
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
         compare_layers(BEFORE, AFTER).to_frame()
 
 

@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from rankwise.cli import app
+from rankwise.cli.command import list_options
 
 Command = TyperCommand | TyperGroup
 
@@ -35,13 +36,7 @@ def _describe(name: str, command: Command) -> Iterator[str]:
     yield from (f"## {name}" if name.count(" ") < 2 else f"### {name}", "")
     yield from ("```text", command.get_usage(context).removeprefix("Usage: "), "```", "")
     yield from (_escape(command.help or ""), "")
-    panels: dict[str, list[tuple[str, str]]] = {}
-    params: list[Any] = command.get_params(context)
-    for param in params:
-        if not param.hidden and (record := param.get_help_record(context)):
-            kind = "Arguments" if param.param_type_name == "argument" else "Options"
-            panels.setdefault(param.rich_help_panel or kind, []).append(record)
-    for title, records in panels.items():
+    for title, records in list_options(command, context).items():
         yield from (f"| {title} | |", "|---|---|")
         for usage, text in records:
             yield f"| <code>{_escape(usage)}</code> | {_escape(text)} |"

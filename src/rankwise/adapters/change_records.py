@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class ChangeStatus(str, Enum):
-    """What happened to a tensor, or why that is not known."""
+    """What happened to a tensor, or why that is not known.
+
+    Example:
+        >>> import rankwise
+        >>> rankwise.ChangeStatus("rounding only") is rankwise.ChangeStatus.ROUNDING
+        True
+    """
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -115,7 +121,7 @@ class TensorChange:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NetworkChange:
     """What changed from a base to a tuned network.
 
@@ -143,6 +149,9 @@ class NetworkChange:
     tensors: tuple[TensorChange, ...]
     renamed_prefix: str = ""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<NetworkChange: {len(self.changed)} of {len(self.tensors)} tensors changed>"
 
     def select(self, *statuses: ChangeStatus) -> tuple[TensorChange, ...]:
         """Return the tensors that have one of these statuses."""

@@ -129,7 +129,7 @@ def measure_pair(pair: Pair, workspace: Workspace | None = None) -> TensorChange
         >>> from rankwise.adapters.pairs import open_pairs
         >>> (pair,) = open_pairs({"a": torch.eye(4)}, {"a": torch.eye(4) + 1}).pairs
         >>> measure_pair(pair).rank
-        4
+        1
     """
     try:
         with torch.no_grad():

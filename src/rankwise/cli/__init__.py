@@ -13,16 +13,10 @@ from typer.core import TyperCommand
 import rankwise
 from rankwise.cli.check import CHECK_EXAMPLES, check
 from rankwise.cli.command import Command, CommandGroup, ProbeCommand, TrainCommand
+from rankwise.cli.diff import DIFF_EXAMPLES, diff
 from rankwise.cli.lora import lora
 from rankwise.cli.output import run_command
-from rankwise.cli.probe import (
-    DIFF_EXAMPLES,
-    EXPLAIN_EXAMPLES,
-    PROBE_EXAMPLES,
-    diff,
-    explain,
-    probe,
-)
+from rankwise.cli.probe import EXPLAIN_EXAMPLES, PROBE_EXAMPLES, explain, probe
 from rankwise.cli.report import REPORT_EXAMPLES, WATCH_EXAMPLES, report, watch
 from rankwise.cli.selection import SELECT_EXAMPLES, select
 from rankwise.cli.study import study
@@ -34,7 +28,7 @@ EXAMPLES = """\b
 Examples:
   rankwise check model.safetensors
   rankwise probe model.safetensors
-  rankwise diff before.pt after.pt
+  rankwise diff base.safetensors tuned.safetensors
   rankwise select model.safetensors --budget 25%
   rankwise explain stable_rank
   rankwise report model.safetensors

@@ -134,6 +134,13 @@ class CommandGroup(TyperGroup):
 
 def write_options(command: Any, ctx: Context, formatter: Formatter) -> None:  # noqa: ANN401
     """Write the arguments of a command, and its options in groups, each group under its title."""
+    for title, rows in list_options(command, ctx).items():
+        with formatter.section(title):
+            formatter.write_dl(rows)
+
+
+def list_options(command: Any, ctx: Context) -> dict[str, list[tuple[str, str]]]:  # noqa: ANN401
+    """Return the arguments and options of a command by group: names, and what they are for."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
@@ -145,9 +152,7 @@ def write_options(command: Any, ctx: Context, formatter: Formatter) -> None:  # 
         # An option's values as "error|warning", without the brackets of Typer's releases.
         name = _format_argument(param) if is_argument else record[0].translate(_NO_BRACKETS)
         groups.setdefault(title, []).append((name, record[1]))
-    for title, rows in groups.items():
-        with formatter.section(title):
-            formatter.write_dl(rows)
+    return groups
 
 
 _NO_BRACKETS = {ord("<"): None, ord(">"): None}

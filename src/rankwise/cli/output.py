@@ -17,7 +17,7 @@ import typer
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._table import join_cells
 from rankwise._text import sanitize, shorten
-from rankwise.errors import ArgumentError, RankwiseError
+from rankwise.errors import ArgumentError, MissingExtraError, RankwiseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,11 +81,15 @@ def print_lines(console: Console, lines: Iterable[Iterable[Cell]]) -> None:
 
 def print_text(console: Console, text: str) -> None:
     """Print a blank line and then sentences, with warnings in color."""
-    if not text:
-        return
+    if text:
+        console.print()
+        print_sentences(console, text)
+
+
+def print_sentences(console: Console, text: str) -> None:
+    """Print sentences, with warnings in color."""
     from rich.text import Text
 
-    console.print()
     style = ""
     for line in text.split("\n"):
         if not line.startswith(" "):  # an indented line continues the sentence before it
@@ -144,6 +148,11 @@ def run_command(command: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has closed it (`| head`) and needs no message
+        return FAILED
+    except ModuleNotFoundError as error:
+        if error.name is None:
+            raise
+        print_error(str(MissingExtraError(error.name, "", "This command")))
         return FAILED
     except (RankwiseError, OSError, ClickError) as error:
         print(f"rankwise: {_format_error(error)}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`rankwise probe`, `diff` and `explain`: the metrics of checkpoints, and what they mean."""
+"""`rankwise probe` and `explain`: the metrics of checkpoints, and what they mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rankwise._text import (
     escape_formula,
     format_count,
     format_name,
-    format_percent,
     quote,
     wrap,
 )
@@ -35,10 +34,9 @@ from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rankwise.probes.layer_metrics import LayerMetrics
-    from rankwise.probes.network_figures import NetworkFigures
     from rankwise.probes.results import Probe
     from rankwise.probes.workers import Resources
 
@@ -56,12 +54,6 @@ Examples:
 Exit codes:
   0  at least one layer was probed
   1  none was, or the file could not be read
-"""
-DIFF_EXAMPLES = """\b
-Examples:
-  rankwise diff pretrained.pth finetuned.pth
-  rankwise diff epoch1.json epoch9.json --sort -stable_rank --top 10
-  rankwise diff a.safetensors b.safetensors --json - | jq .added
 """
 EXPLAIN_EXAMPLES = """\b
 Examples:
@@ -208,76 +200,6 @@ def probe(
     if STDOUT not in outputs:
         _print_probe(result, sort=sort, top=top, show_all=show_all)
     fail_unmeasured([result], options)
-
-
-def diff(
-    before: Annotated[
-        Path, typer.Argument(metavar="A", help="A checkpoint (file, folder or hf://) or probe.")
-    ],
-    after: Annotated[Path, typer.Argument(metavar="B", help="Another one to compare with it.")],
-    *,
-    json: Json = None,
-    sort: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="Sort by the change of rank, stable_rank, condition or quality, or by name, "
-            "smallest first; with - in front (-stable_rank) largest first.",
-        ),
-    ] = None,
-    top: Top = None,
-    jobs: Jobs = None,
-    memory: Memory = None,
-    no_cache: NoCache = False,
-) -> None:
-    """Show how rank, s, κ and q of every layer changed from A to B."""
-    from rankwise.probes.diff_text import CHANGE_SORT_KEYS, align_changes, format_changes
-    from rankwise.probes.text import check_sort
-
-    check_sort(CHANGE_SORT_KEYS, sort, top)
-    check_outputs([json] if json is not None else [], [before, after])
-    first, second = _load_pair(before, after, make_resources(jobs, memory, no_cache))
-    changes = first.diff(second)
-    if json is not None:
-        write_output(json, (changes.to_json(indent=2) + "\n").encode())
-    if json == STDOUT:
-        return
-    console = make_console()
-    width = get_table_width(console)
-    print_lines(console, align_changes(changes, sort=sort, top=top, width=width))
-    figures = wrap(_format_figures(first.figures, second.figures), width)
-    print_text(console, f"{format_changes(changes, width=width)}\n{figures}")
-
-
-def _load_pair(before: Path, after: Path, resources: Resources) -> tuple[Probe, Probe]:
-    """Load two probes; a checkpoint beside a saved probe is probed with the same exponent."""
-    from rankwise.probes.results import Probe, is_saved_probe
-
-    paths = (before, after)
-    saved = {path: Probe.load(path) for path in paths if is_saved_probe(path)}
-    exponents = {probe.p for probe in saved.values()}
-    if len(exponents) > 1:
-        raise ArgumentError(
-            f"Expected probes with the same exponent, got p = {saved[before].p:g} in {before} and "
-            f"p = {saved[after].p:g} in {after}. Probe both with the same --p."
-        )
-    options = ProbeOptions(p=exponents.pop() if exponents else None)
-    first, second = (saved.get(path) or load_probe(path, options, resources) for path in paths)
-    return first, second
-
-
-def _format_figures(before: NetworkFigures, after: NetworkFigures) -> str:
-    from rankwise.probes.text import format_metric, format_total_rank
-
-    def compare(name: str, format_value: Callable[[float | None], str]) -> str:
-        return " → ".join(format_value(getattr(side, name)) for side in (before, after))
-
-    return (
-        f"Signal energy {compare('signal_energy', format_percent)}; stable rank by width S "
-        f"{compare('stable_rank_by_width', format_metric)}; total rank "
-        f"{compare('total_rank', format_total_rank)}; the paper's Q "
-        f"{compare('quality', format_metric)}."
-    )
 
 
 def _complete_metric(incomplete: str) -> list[str]:

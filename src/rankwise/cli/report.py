@@ -179,6 +179,5 @@ def _open_watcher(folder: Path, host: str, port: int, token: str | None) -> Watc
     except MissingExtraError:
         raise
     except ImportError as error:
-        package = (error.name or "starlette").partition(".")[0]
-        raise MissingExtraError(package, "report", "Watching runs") from error
+        raise MissingExtraError(error.name or "starlette", "report", "Watching runs") from error
     return WatchServer(folder, host=host, port=port, token=token)

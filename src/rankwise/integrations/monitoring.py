@@ -236,9 +236,9 @@ def check_images() -> None:
     """Raise MissingExtraError if charts can't be drawn as images here."""
     import rankwise.charts  # noqa: F401, PLC0415 - raises if altair is missing
 
-    for module, package in (("vl_convert", "vl-convert-python"), ("PIL", "pillow")):
+    for module in ("vl_convert", "PIL"):
         if find_spec(module) is None:
-            raise MissingExtraError(package, "report", "Drawing images")
+            raise MissingExtraError(module, "report", "Drawing images")
 
 
 def _make_record(source: RateSource, probe: Probe | None, epoch: int) -> dict[str, Any]:

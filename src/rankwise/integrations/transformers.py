@@ -31,7 +31,7 @@ try:
     from transformers.trainer_callback import ExportableState
 except ImportError as error:
     raise MissingExtraError(
-        "transformers", "transformers", "Training with Hugging Face's Trainer"
+        error.name or "transformers", "transformers", "Training with Hugging Face's Trainer"
     ) from error
 
 if TYPE_CHECKING:

@@ -83,8 +83,9 @@ class Loggers:
         for name in filter(None, config.log.split(",")):
             try:
                 logger = LOGGERS[name](config, folder)
-            except ImportError:
-                raise rankwise.MissingExtraError(name, name, f"Logging to {name}") from None
+            except ImportError as error:  # of the package, or of the one that logs to it
+                missing = error.name or name
+                raise rankwise.MissingExtraError(missing, name, f"Logging to {name}") from None
             with suppress(NotImplementedError), _warn_of_errors(logger):  # CSV has none
                 logger.log_hyperparams(config.identity())
             self._loggers.append(logger)

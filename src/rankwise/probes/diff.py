@@ -109,15 +109,18 @@ class ProbeDiff:
     removed: tuple[LayerMetrics, ...]
     renamed_prefix: str = ""
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the changes, and the rows that only one side has, as JSON."""
-        document = {
+    def to_dict(self) -> dict[str, Any]:
+        """Return the changes, and the rows that only one side has, as plain types."""
+        return {
             "renamed_prefix": self.renamed_prefix,
             "changes": [change.to_dict() for change in self.changes],
             "added": [layer.to_dict() for layer in self.added],
             "removed": [layer.to_dict() for layer in self.removed],
         }
-        return json.dumps(document, indent=indent)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the same as JSON."""
+        return json.dumps(self.to_dict(), indent=indent)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the changes as a pandas DataFrame, one per row.

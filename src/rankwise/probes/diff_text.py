@@ -114,10 +114,8 @@ def format_changes(diff: ProbeDiff, *, width: int | None = 80) -> str:
     """Summarise a diff: how many layers changed; which broke, were reshaped, added or removed."""
     sentences = _list_status_changes(diff.changes)
     if diff.renamed_prefix:
-        verb = "gained" if diff.renamed_prefix.startswith("+") else "lost"
-        prefix = quote(diff.renamed_prefix[1:])
-        sentences.append(f"Names were matched across a prefix: the second's {verb} {prefix}.")
-    sentences.append(_count_moves(diff.changes))
+        sentences.append(describe_prefix(diff.renamed_prefix))
+    sentences.append(count_moves(diff.changes))
     sentences += _cut_sentences(
         f"{format_name(c.name)}: {format_shape(c.before.shape)} → {format_shape(c.after.shape)} "
         "(another shape)."
@@ -129,6 +127,17 @@ def format_changes(diff: ProbeDiff, *, width: int | None = 80) -> str:
             count = format_count(len(layers), "tensor")
             sentences.append(f"{count} only in the {side}: {list_names(layers)}.")
     return "\n".join(wrap(sentence, width) for sentence in sentences)
+
+
+def describe_prefix(prefix: str) -> str:
+    """Return what `ProbeDiff.renamed_prefix` means, in a sentence.
+
+    Example:
+        >>> describe_prefix("+model.")
+        "Names were matched across a prefix: the second's gained 'model.'."
+    """
+    verb = "gained" if prefix.startswith("+") else "lost"
+    return f"Names were matched across a prefix: the second's {verb} {quote(prefix[1:])}."
 
 
 def _list_status_changes(changes: Sequence[LayerChange]) -> list[str]:
@@ -155,7 +164,8 @@ def _cut_sentences(sentences: Iterable[str]) -> list[str]:
     return [*listed[:_MAX_SENTENCES], f"… and {format_count(hidden, 'layer')} more like it."]
 
 
-def _count_moves(changes: Sequence[LayerChange]) -> str:
+def count_moves(changes: Sequence[LayerChange]) -> str:
+    """Return in how many layers s rose and fell."""
     compared = [change for change in changes if change.is_comparable]
     if not compared:
         return "No layer was probed on both sides."

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rankwise.probes.layer_metrics import LayerMetrics
 
@@ -86,6 +86,22 @@ class LayerGroup:
     outliers: tuple[Outlier, ...]
 
 
+class Member(Protocol):
+    """What can be one of many experts."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sides."""
+
+    @property
+    def group(self) -> str | None:
+        """The stored tensor that it is a slice of."""
+
+
 Item = LayerMetrics | LayerGroup  # what takes one row of a table or chart
 
 
@@ -111,7 +127,7 @@ def group_layers(layers: Iterable[LayerMetrics]) -> list[Item]:
     return list(items.values())  # in the order of their places, which are never inserted anew
 
 
-def find_groups(layers: Sequence[LayerMetrics]) -> list[tuple[str, list[int]]]:
+def find_groups(layers: Sequence[Member]) -> list[tuple[str, list[int]]]:
     """Return the name of each group and the places of its members among the layers."""
     groups: dict[tuple[str, tuple[int, ...], bool], list[int]] = {}
     for place, layer in enumerate(layers):
@@ -167,7 +183,7 @@ def list_outliers(items: Iterable[Item]) -> list[Outlier]:
     return sorted((one for group in groups for one in group.outliers), key=lambda o: -o.distance)
 
 
-def _find_group_name(layer: LayerMetrics) -> str | None:
+def _find_group_name(layer: Member) -> str | None:
     if layer.group is not None:
         # What follows the number of the slice is its part, as the gate of a stacked projection.
         part = _SLICE.sub("", layer.name.removeprefix(layer.group), count=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
 from rankwise._text import format_count, format_name, format_percent, sanitize, shorten, wrap
@@ -48,6 +48,18 @@ _LABELS: Mapping[Status, tuple[str, str]] = {
     Status.NO_DATA: ("without data", "without data"),
 }
 _SELF_EXPLAINING = {Status.VECTOR, Status.FILTERED}
+
+
+class Named(Protocol):
+    """What a sentence can name: a layer, or a tensor that changed."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was left out, or a caveat."""
 
 
 class _TableRow(NamedTuple):
@@ -280,7 +292,7 @@ def list_notes(notes: Sequence[str], order: Order) -> list[str]:
     return [f"Note: {_cut(note)}" for note in (*notes, *by_name)]
 
 
-def clean_reason(layer: LayerMetrics) -> str:
+def clean_reason(layer: Named) -> str:
     """Return the reason of a row's status, safe to print within a sentence."""
     return _cut(layer.reason).rstrip(".")
 
@@ -290,7 +302,7 @@ def _cut(text: str) -> str:
     return shorten(sanitize(text), _LONGEST_SENTENCE)
 
 
-def list_names(layers: Sequence[LayerMetrics], *, with_reasons: bool = False) -> str:
+def list_names(layers: Sequence[Named], *, with_reasons: bool = False) -> str:
     """Return the first few names, and how many more there are."""
     texts = [
         format_name(layer.name)

@@ -67,9 +67,9 @@ def test_torchvision_networks_have_one_output(torchvision, name):
 
 
 @pytest.mark.parametrize("package", ["timm", "torchvision"])
-def test_a_missing_package_gives_the_extra_to_install(package, monkeypatch):
+def test_a_missing_package_says_what_to_install(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(rankwise.MissingExtraError, match=rf"pip install 'rankwise\[{package}\]'"):
+    with pytest.raises(rankwise.MissingExtraError, match=f"pip install {package}"):
         build_network(f"{package}:resnet18", SPEC)
 
 
