@@ -35,7 +35,7 @@ _WITH_REASONS = {ChangeStatus.RESHAPED, ChangeStatus.NOT_COMPARABLE, ChangeStatu
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A matrix that changed, or a group of experts: a row of tables and charts.
+    """A matrix that was compared, or a group of experts: a row of tables and charts.
 
     Attributes:
         name: The matrix's, or the group's with the number of its members.
@@ -45,7 +45,8 @@ class ChangeRow:
         rank: n' of ΔW; of a group the median.
         parameters: Of the matrix, or of all members.
         shape: As it is stored.
-        metrics: How its own metrics changed, where known; of a group those of no member.
+        is_changed: Whether it, or any member, changed by more than rounding.
+        metrics: How its own metrics changed, where known; None for a group.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ChangeRow:
     rank: float
     parameters: int
     shape: tuple[int, ...]
+    is_changed: bool
     metrics: LayerChange | None = None
 
     @property
@@ -75,7 +77,7 @@ ROW_SORT_KEYS: Mapping[str, Callable[[ChangeRow], float | str | None]] = {
 
 
 def make_rows(change: NetworkChange, metrics: ProbeDiff | None = None) -> list[ChangeRow]:
-    """Return a row for each matrix that changed, with each group of experts as one.
+    """Return a row for each matrix that was compared, with each group of experts as one.
 
     Example:
         >>> import torch
@@ -85,7 +87,7 @@ def make_rows(change: NetworkChange, metrics: ProbeDiff | None = None) -> list[C
         [('a', 1, None)]
     """
     known = {one.name: one for one in metrics.changes} if metrics is not None else {}
-    matrices = change.matrices
+    matrices = [x for x in change.tensors if x.form == "matrix" and x.norm is not None]
     rows = {i: _make_row(x.name, [x], known.get(x.name)) for i, x in enumerate(matrices)}
     for name, places in find_groups(matrices):
         first, *others = places
@@ -105,8 +107,9 @@ def _make_row(
         whole.low_rank_share or 0.0,
         whole.adapter_parameters,
         median(member.rank or 0 for member in members),
-        whole.full_parameters,
+        sum(member.parameters for member in members),
         members[0].shape,
+        bool(whole.changed),
         metrics,
     )
 
@@ -119,6 +122,7 @@ def align_rows(
     width: int | None = 80,
 ) -> list[Line]:
     """Return the table of the matrices that changed, as lines of cells with their styles."""
+    rows = [row for row in rows if row.is_changed]
     is_limited = top is None and width is not None
     shown = sort_rows(rows, ROW_SORT_KEYS, sort, MOST_ROWS if is_limited else top)
     if not shown:

@@ -23,6 +23,9 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "rank_fraction": ("rank n'/n", ".1%"),
     "noise_fraction": ("noise share", ".1%"),
     "rate": ("learning rate", ".3g"),
+    "change": ("change ‖ΔW‖/‖W‖", ".3~%"),
+    "change_rank": ("rank of the change", NUMBER),
+    "low_rank_share": ("low-rank share of the change", ".1%"),
 }
 SCORES = {"frechet": "Fréchet distance"}
 WIDE = 30  # a rate that changes by more than this, about 1.5 decades, is drawn on a log scale

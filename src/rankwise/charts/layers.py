@@ -34,7 +34,7 @@ LAYER_METRICS = (
     *("prominence", "stable_rank", "rank_fraction", "noise_fraction"),
     *("condition", "quality"),  # the paper's
 )
-SHARES = ("noise_fraction", "condition")  # drawn from 0 to 1, whatever the values
+SHARES = ("noise_fraction", "condition", "low_rank_share")  # drawn from 0 to 1, whatever the values
 
 DIFFERS, FLAT = "differs from random", "flatter than random"
 NORMS_ONLY = "differs only in its filters' norms"
@@ -272,6 +272,21 @@ def _random_ticks(base: alt.Chart, x: alt.X, y: alt.Y, metric: str) -> alt.Chart
 
 
 def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -> alt.LayerChart:
+    colour, is_light = encode_cells(rows, metric)
+    signs = {state: sign for state, (_, sign) in STATES.items()}
+    # A finding or an outlier is more urgent than a state, so its sign is the one that is shown.
+    sign = f"{_find_urgent_sign()} || {_match(signs, 'state')}"
+    tooltip = list_tooltips(metric, random=any(f"random_{metric}" in row for row in rows))
+    return draw_cells(base, rows, metric, colour, tooltip=tooltip, sign=sign, is_light=is_light)
+
+
+def encode_cells(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[alt.Color, str]:
+    """Return the colour of the cells of a map, and an expression for whether one is light.
+
+    Args:
+        rows: The layers, each with a `BlockCell`.
+        metric: What the colour shows.
+    """
     title, form = METRICS[metric]
     inner = [row[metric] for row in rows if not row["outside"] and row[metric] is not None]
     top = 1.0 if metric in SHARES else _find_top(inner)
@@ -284,12 +299,7 @@ def _draw_map(base: alt.Chart, rows: Sequence[Mapping[str, Any]], metric: str) -
             title=title, gradientLength=160, format="%" if "%" in form else NUMBER, tickCount=3
         ),
     )
-    is_light = f"datum.{metric} > {0.6 * top if kind == 'linear' else 0.36 * top}"
-    signs = {state: sign for state, (_, sign) in STATES.items()}
-    # A finding or an outlier is more urgent than a state, so its sign is the one that is shown.
-    sign = f"{_find_urgent_sign()} || {_match(signs, 'state')}"
-    tooltip = list_tooltips(metric, random=any(f"random_{metric}" in row for row in rows))
-    return draw_cells(base, rows, metric, colour, tooltip=tooltip, sign=sign, is_light=is_light)
+    return colour, f"datum.{metric} > {0.6 * top if kind == 'linear' else 0.36 * top}"
 
 
 def _find_top(values: Sequence[float]) -> float:

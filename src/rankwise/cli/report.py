@@ -23,6 +23,7 @@ from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
+    from rankwise.adapters.change_records import NetworkChange
     from rankwise.checks.findings import Findings
     from rankwise.probes.results import Probe
     from rankwise.reports.watch.server import WatchServer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 REPORT_EXAMPLES = """\b
 Examples:
   rankwise report model.safetensors
-  rankwise report before.pt after.pt -o changes.html
+  rankwise report base.pt tuned.pt -o changes.html
   rankwise report checkpoints/epoch*.pt -o evolution.html
   rankwise report runs/resnet8-digits-rmsgd-1a2b3c4d-seed0 --open
   rankwise report runs -o study.html --images charts --image-format pdf
@@ -84,6 +85,7 @@ def report(
     no_cache: NoCache = False,
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
+    from rankwise.adapters.changes import measure_changes
     from rankwise.checks.check import check as check_weights
     from rankwise.cli.progress import show_probing
     from rankwise.probes.results import is_saved_probe
@@ -111,9 +113,22 @@ def report(
         probes.append(findings.probe)
         return findings
 
+    def compare(base: Path, tuned: Path) -> NetworkChange:
+        with show_probing("Comparing") as progress:
+            return measure_changes(
+                base,
+                tuned,
+                include=options.include or None,
+                exclude=options.exclude or None,
+                resources=resources,
+                progress=progress,
+            )
+
     # Findings are about the whole file: a part of it, or another p, gets a page without them.
     is_whole = not (options.include or options.exclude or options.p)
-    page = build_page(paths, title=title, load=load, check=check if is_whole else None)
+    page = build_page(
+        paths, title=title, load=load, check=check if is_whole else None, compare=compare
+    )
     if not probes and (given := options.list_given()):
         raise ArgumentError(f"{given} needs checkpoints; runs are measured while they train.")
     write_output(out, encode_page(page))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_name, format_percent, sanitize
+from rankwise.adapters.change_text import describe_change
 from rankwise.charts.axes import METRICS
 from rankwise.charts.changes import draw_diff
 from rankwise.errors import ProbeMismatchError
 from rankwise.probes.chart_rows import make_rows
 from rankwise.probes.diff_text import format_changes, group_changes
 from rankwise.probes.text import format_metric, format_shape, format_total_rank
+from rankwise.reports.changes import list_change_facts, make_change_sections
 from rankwise.reports.checkpoint import (
     PAPER_METRICS,
     describe_metric,
@@ -34,6 +37,7 @@ from rankwise.reports.page import (
 )
 
 if TYPE_CHECKING:
+    from rankwise.adapters.change_records import NetworkChange
     from rankwise.charts.layers import LayerRow
     from rankwise.probes.diff import LayerChange, ProbeDiff
     from rankwise.probes.layer_metrics import LayerMetrics
@@ -49,10 +53,18 @@ CHANGES = (
 )
 
 
-def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
+def make_diff_page(
+    before: Probe, after: Probe, labels: Sequence[str], weights: NetworkChange | None = None
+) -> Page:
     """Return the page of two checkpoints: what changed in each layer.
 
     Two that have no layer in common are compared as a whole.
+
+    Args:
+        before: The probe of the first.
+        after: The probe of the second.
+        labels: What to call them.
+        weights: The change of the weights; None where these are not known.
 
     Example:
         >>> import torch, rankwise
@@ -68,11 +80,20 @@ def make_diff_page(before: Probe, after: Probe, labels: Sequence[str]) -> Page:
     compared = group_changes([change for change in diff.changes if change.is_comparable])
     compared = compared[:MOST_LAYERS]
     old, new = make_rows(c.before for c in compared), make_rows(c.after for c in compared)
+    summary, facts = _summarize(diff), _list_facts(diff, before, after)
+    changes: Iterator[Section] = iter(())
+    if weights is not None:
+        summary = iter(describe_change(weights))
+        facts = chain(list_change_facts(weights), list_changed_facts(before, after, since="before"))
+        changes = make_change_sections(
+            weights, [change.name for change in compared], describe_order(after)
+        )
     return Page(
         title=f"{first} → {second}",
-        summary=tuple(_summarize(diff)),
-        facts=tuple(_list_facts(diff, before, after)),
+        summary=tuple(summary),
+        facts=tuple(facts),
         sections=(
+            *changes,
             *_draw_changes(old, new, describe_order(after)),
             *_make_tables(diff, compared, (first, second), describe_order(after)),
             *_describe_paper(before, after, old, new),

@@ -6,16 +6,19 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
+from rankwise.adapters.change_records import NetworkChange
+from rankwise.adapters.changes import measure_changes
 from rankwise.api import probe
 from rankwise.charts.style import keep_default_layer
 from rankwise.checks.check import check
 from rankwise.checks.findings import Findings
-from rankwise.errors import ArgumentError, RunError
+from rankwise.errors import ArgumentError, ProbeMismatchError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.probes.results import Probe, is_saved_probe
 from rankwise.reports.checkpoint import make_checkpoint_page
@@ -28,6 +31,7 @@ from rankwise.reports.study import make_study_page
 
 Loader = Callable[[Path, bool], Probe]  # a path, and whether spectra are wanted
 Checker = Callable[[Path], Findings]
+Comparer = Callable[[Path, Path], NetworkChange]
 
 
 def write_report(
@@ -87,6 +91,7 @@ def build_page(
     title: str | None = None,
     load: Loader | None = None,
     check: Checker | None = check,
+    compare: Comparer = measure_changes,
 ) -> Page:
     """Return the page for the paths, as `write_report` takes them.
 
@@ -95,6 +100,7 @@ def build_page(
         title: Instead of one made from the paths.
         load: Reads a checkpoint or a saved probe.
         check: Finds what is wrong with a checkpoint; None for a page without findings.
+        compare: Measures the change of the weights from one checkpoint to another.
     """
     listed = [Path(path) for path in paths]
     if not listed:
@@ -109,7 +115,7 @@ def build_page(
             runs = [folder for path_runs in folders.values() for folder in path_runs]
             page = _make_page_of_runs(listed, runs, title)
         else:
-            page = _make_page_of_checkpoints(listed, load or _probe, check)
+            page = _make_page_of_checkpoints(listed, load or _probe, check, compare)
     if caught:  # they are listed on the page
         lines = tuple(dict.fromkeys(str(warning.message) for warning in caught))
         section = Section("Warnings", (Text(lines, style="warning"),))
@@ -145,7 +151,9 @@ def _load(folder: Path) -> Run | str:
         return sanitize(f"Left out, since it can't be read: {error}")
 
 
-def _make_page_of_checkpoints(paths: Sequence[Path], load: Loader, check: Checker | None) -> Page:
+def _make_page_of_checkpoints(
+    paths: Sequence[Path], load: Loader, check: Checker | None, compare: Comparer
+) -> Page:
     if len(paths) == 1:
         findings = None if check is None or is_saved_probe(paths[0]) else check(paths[0])
         # With findings comes a probe, so that every tensor is loaded once.
@@ -155,7 +163,11 @@ def _make_page_of_checkpoints(paths: Sequence[Path], load: Loader, check: Checke
     labels = _make_labels(paths)
     probes = [load(path, False) for path in paths]
     if len(probes) == 2:
-        return make_diff_page(probes[0], probes[1], labels)
+        weights = None
+        if not any(map(is_saved_probe, paths)):
+            with suppress(ProbeMismatchError):  # such two are compared as a whole
+                weights = compare(paths[0], paths[1])
+        return make_diff_page(probes[0], probes[1], labels, weights)
     return make_evolution_page(probes, labels)
 
 
