@@ -85,6 +85,7 @@ def _format_kinds(checked: Sequence[Checked]) -> str:
             *(str(networks[kind.name, severity]) for severity in Severity),
         )
         for kind in KINDS.values()
+        if not kind.is_of_adapters
     ]
     heads = ("kind", "what", "networks with an error", "with a warning", "with a note")
     return f"{format_table(heads, rows)}\n\nOf {len(checked)} healthy networks, see below."

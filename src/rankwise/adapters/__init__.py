@@ -2,10 +2,12 @@
 
 from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
 from rankwise.adapters.changes import measure_changes
+from rankwise.adapters.inspection import AdapterReport, inspect_adapter
 from rankwise.adapters.resizing import ResizedLayer, Resizing, resize_adapter, write_resized
 from rankwise.adapters.selection import RankedLayer, Selection, select_layers
 
 __all__ = [
+    "AdapterReport",
     "ChangeStatus",
     "NetworkChange",
     "RankedLayer",
@@ -13,6 +15,7 @@ __all__ = [
     "Resizing",
     "Selection",
     "TensorChange",
+    "inspect_adapter",
     "measure_changes",
     "resize_adapter",
     "select_layers",

@@ -86,7 +86,7 @@ def open_lora(path: str | os.PathLike[str]) -> LoraFolder:
     """
     if not isinstance(path, str | os.PathLike):
         raise TargetError(f"Expected the path of an adapter, got {type(path).__name__}.")
-    weights = open_weights(_find_file(path))
+    weights = open_weights(find_adapter_file(path))
     source = sanitize(str(os.fspath(path)))
     config = weights.config.get("adapter_config")
     tensors = weights.tensors
@@ -111,8 +111,8 @@ def list_inputs(path: str | os.PathLike[str]) -> list[Path]:
     return [folder, *(folder / name for name in (CONFIG, *_FILES))]
 
 
-def _find_file(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the adapter's file in a folder that holds a network as well."""
+def find_adapter_file(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the adapter's file of a folder, which may hold a network as well; else the path."""
     files = (Path(path, name) for name in _FILES)
     return next((file for file in files if file.is_file()), path)
 

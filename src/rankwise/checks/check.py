@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from rankwise.api import Target, open_target
+from rankwise.checks.adapter_checks import check_adapter_layers
 from rankwise.checks.base_checks import check_base
 from rankwise.checks.calibration import describe_alarms
 from rankwise.checks.file_checks import check_file
 from rankwise.checks.findings import Finding, Findings, Severity, parse_ignore
 from rankwise.checks.inspection import Inspection, inspect_target, inspect_weights
+from rankwise.checks.kinds import KINDS
 from rankwise.checks.sibling_checks import check_siblings
 from rankwise.checks.tensor_checks import check_coverage, check_tensors
 from rankwise.errors import ProbeMismatchError
@@ -87,6 +89,7 @@ def check_inspection(inspection: Inspection) -> list[Finding]:
     return [
         *check_tensors(inspection),
         *check_siblings(inspection),
+        *check_adapter_layers(inspection.adapter),
         *check_coverage(inspection),
     ]
 
@@ -109,7 +112,7 @@ def sort_findings(findings: Iterable[Finding], inspection: Inspection) -> tuple[
 
 
 def _add_confidence(finding: Finding) -> Finding:
-    if finding.severity is Severity.NOTE:
+    if finding.severity is Severity.NOTE or KINDS[finding.kind].is_of_adapters:
         return finding
     alarms = describe_alarms(finding.kind, finding.severity.value)
     text = " ".join(filter(None, (finding.confidence, alarms)))

@@ -15,6 +15,7 @@ from torch import Tensor
 from rankwise.api import Target, open_target
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checks.facts import TensorFacts, find_sum_type, gather_facts, split_filters
+from rankwise.probes.adapter_layers import AdapterLayer, measure_adapter
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.parallel import Progress, measure_weights
 from rankwise.probes.results import Probe
@@ -51,12 +52,14 @@ class Inspection:
         facts: By name, of the floating tensors that could be read.
         changes: By name, of those that the base has in the same shape.
         config: What the network's configuration says.
+        adapter: The layers of an adapter, where there is one.
     """
 
     probe: Probe
     facts: Mapping[str, TensorFacts]
     changes: Mapping[str, Change] = field(default_factory=dict)
     config: Mapping[str, object] = field(default_factory=dict)
+    adapter: tuple[AdapterLayer, ...] = ()
 
     def list_layers(self) -> list[tuple[LayerMetrics, TensorFacts]]:
         """Return the weights that were probed, with their facts."""
@@ -135,7 +138,8 @@ def inspect_weights(
         for row in rows
     ]
     probe = Probe(weights.source, tuple(rows), notes=weights.notes, order=weights.order)
-    return Inspection(probe, facts, changes, weights.config)
+    adapter = tuple(measure_adapter(weights.tensors))
+    return Inspection(probe, facts, changes, weights.config, adapter)
 
 
 def has_measured(probe: Probe) -> bool:

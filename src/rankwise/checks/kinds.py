@@ -15,11 +15,13 @@ class Kind:
         name: The stable name that --ignore, JSON and SARIF use.
         title: What is wrong, in a few words.
         advice: What to check next.
+        is_of_adapters: Whether only adapters have it, of which none was measured for false alarms.
     """
 
     name: str
     title: str
     advice: str
+    is_of_adapters: bool = False
 
 
 _KINDS = (
@@ -168,6 +170,32 @@ _KINDS = (
         "Weights that should be tied and differ",
         "One of the two is overwritten when the model is loaded: set tie_word_embeddings to "
         "false, or save the tied weight once.",
+    ),
+    Kind(
+        "adapter-untrained",
+        "A layer of an adapter that changes nothing",
+        "Check that the layer was in the optimizer and that its input is used in the forward pass; "
+        "`rankwise lora resize` leaves such layers out.",
+        is_of_adapters=True,
+    ),
+    Kind(
+        "adapter-one-direction",
+        "One direction that carries all that an adapter changes in a layer",
+        "Look at the learning rate and at the loss for a spike; if the adapter works well, a rank "
+        "of 1 is enough here.",
+        is_of_adapters=True,
+    ),
+    Kind(
+        "adapter-unused-rank",
+        "Ranks of an adapter that carry next to nothing",
+        "See `rankwise lora inspect` for each layer; `rankwise lora resize` leaves them out.",
+        is_of_adapters=True,
+    ),
+    Kind(
+        "adapter-unknown-scale",
+        "An adapter whose scale is not known",
+        "Keep adapter_config.json next to the tensors; without it α is taken for the rank.",
+        is_of_adapters=True,
     ),
 )
 KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _KINDS})

@@ -65,8 +65,6 @@ def check_tensors(inspection: Inspection) -> Iterator[Finding]:
             yield make_finding("unreadable", Severity.ERROR, row.name, message)
         facts = inspection.facts.get(row.name)
         if facts is None:
-            if row.is_probed and row.frobenius_norm == 0:  # a product of factors, one of them zero
-                yield _describe_zero(row, network)
             if row.status is Status.NOT_FINITE:  # a product of factors that is never formed
                 message = "Its factors hold NaN or infinite numbers."
                 yield make_finding("not-finite", Severity.ERROR, row.name, message)

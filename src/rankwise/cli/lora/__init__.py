@@ -5,12 +5,14 @@ from __future__ import annotations
 import typer
 
 from rankwise.cli.command import CommandGroup
+from rankwise.cli.lora.inspect import INSPECT_EXAMPLES, inspect
 from rankwise.cli.lora.resize import RESIZE_EXAMPLES, resize
 
 __all__ = ["lora"]
 
 EXAMPLES = """\b
 Examples:
+  rankwise lora inspect adapter
   rankwise lora resize adapter -o smaller
 """
 
@@ -29,4 +31,5 @@ def main() -> None:
     """Make, shrink and look at LoRA adapters."""
 
 
+lora.command(epilog=INSPECT_EXAMPLES)(inspect)
 lora.command(epilog=RESIZE_EXAMPLES)(resize)

@@ -54,11 +54,11 @@ def resize(
     ] = None,
     json: Json = None,
 ) -> None:
-    """Shrink a LoRA: give each layer the least rank that keeps 99 % of its change.
+    """Shrink a LoRA to the ranks that keep 99 % of its change.
 
-    The scale α/r of each layer stays the same. Layers whose change is zero are left out; biases,
-    DoRA's norms and modules that were saved whole are kept as they are. The result is a folder that
-    PEFT loads.
+    Each layer gets the least rank that does so; its scale α/r stays the same. Layers whose change
+    is zero are left out; biases, DoRA's norms and modules that were saved whole are kept as they
+    are. The result is a folder that PEFT loads.
     """
     from rankwise.adapters.lora_folder import list_inputs
     from rankwise.adapters.peft_folder import check_peft_folder
