@@ -2,6 +2,7 @@
 
 python -m benchmarks.adapters base --work W --data-root D          # train the networks
 python -m benchmarks.adapters selection vit --work W --data-root D
+python -m benchmarks.adapters resizing vit --work W --data-root D
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.adapters.records import Records
+from benchmarks.adapters.resizing import measure_resizing
 from benchmarks.adapters.selection import measure_selection
 from benchmarks.adapters.tasks import TASKS, make_base
 
@@ -19,7 +21,7 @@ RECORDS = Path("studies/records/adapters")
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("experiment", choices=["base", "selection"])
+    parser.add_argument("experiment", choices=["base", "resizing", "selection"])
     parser.add_argument("tasks", nargs="*", default=list(TASKS))
     parser.add_argument("--work", type=Path, required=True, help="a folder for networks")
     parser.add_argument("--data-root", type=Path, required=True, help="the folder of data sets")
@@ -27,6 +29,10 @@ def main() -> None:
     if given.experiment == "selection":
         records = Records(RECORDS / "selection.jsonl")
         measure_selection(given.tasks, given.work, given.data_root, records)
+        return
+    if given.experiment == "resizing":
+        records = Records(RECORDS / "resizing.jsonl")
+        measure_resizing(given.tasks, given.work, given.data_root, records)
         return
     for name in given.tasks:
         task = TASKS[name]

@@ -113,3 +113,16 @@ def test_what_is_no_adapter_is_refused(tmp_path):
         inspect_adapter(tmp_path)
     with pytest.raises(ArgumentError, match="below 1"):
         inspect_adapter({}, error=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float64])
+def test_factors_of_any_floating_type_are_measured(dtype):
+    a, b = torch.eye(4, 16).to(dtype), torch.zeros(8, 4).to(dtype)
+    (layer,) = inspect_adapter({"x.lora_A.weight": a, "x.lora_B.weight": b}).layers
+    assert (layer.zero_factors, layer.is_zero) == (("B",), True)
+
+
+def test_factors_without_a_direction_are_zero():
+    tensors = {"x.lora_A.weight": torch.ones(0, 16), "x.lora_B.weight": torch.ones(8, 0)}
+    (layer,) = inspect_adapter(tensors).layers
+    assert (layer.rank, layer.used_rank, layer.is_zero) == (0, 0, True)

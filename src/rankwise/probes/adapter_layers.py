@@ -99,7 +99,9 @@ def _measure(weight: Weight, error: float) -> AdapterLayer:
         if factors is not None:
             layer["scale"] = factors.compute_scale() if factors.has_scale else None
             pairs = zip("BA", factors.load(), strict=True)
-            layer["zero_factors"] = tuple(sorted(n for n, side in pairs if not bool(side.any())))
+            layer["zero_factors"] = tuple(
+                sorted(n for n, side in pairs if not bool(side.float().any()))
+            )
     except NotFiniteError as problem:
         return AdapterLayer(**layer, status=Status.NOT_FINITE, reason=str(problem))
     except LOAD_ERRORS as problem:
