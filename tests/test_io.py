@@ -1,8 +1,9 @@
 import os
+from pathlib import Path
 
 import pytest
 
-from rankwise._io import refuse_overwrite, write_atomically
+from rankwise._io import explain_missing, refuse_overwrite, write_atomically
 from rankwise.errors import ArgumentError
 
 
@@ -36,3 +37,18 @@ def test_an_input_is_not_overwritten(tmp_path):
     refuse_overwrite(other, [source])
     with pytest.raises(ArgumentError, match="link is an input"):
         refuse_overwrite(tmp_path / "link", [source])
+
+
+def test_a_missing_path_gets_the_names_next_to_it(tmp_path):
+    (tmp_path / "model.safetensors").touch()
+    text = explain_missing(tmp_path / "model.safetensor")
+    assert text.endswith("no such file or folder. Did you mean model.safetensors?")
+    assert explain_missing(tmp_path / "x" / "y").endswith("no such file or folder.")
+    assert explain_missing(Path("a\0b")).endswith("no such file or folder.")
+
+
+def test_an_address_given_as_a_path_is_named_whole():
+    text = explain_missing(Path("https://host/study.toml"))
+    assert (
+        text == "https://host/study.toml: a web address can't be opened; download the file first."
+    )

@@ -15,6 +15,8 @@ from rankwise._text import (
     sanitize,
     shorten,
     shorten_all,
+    suggest_globs,
+    suggest_names,
     wrap,
 )
 
@@ -129,3 +131,37 @@ def test_an_absurd_name_keeps_both_ends():
     assert shown.startswith("start")
     assert shown.endswith("end")
     assert shown.count("…") == 1
+
+
+def test_names_are_suggested_whatever_their_case_and_hyphens():
+    assert suggest_names("RMSGD", ["rmsgd", "sgd"]) == " Did you mean rmsgd or sgd?"
+    assert suggest_names("temp_balance", ["temp-balance"]) == " Did you mean temp-balance?"
+    assert suggest_names("xyz", ["rmsgd"]) == ""
+
+
+def test_suggestions_from_a_hostile_file_are_short_and_safe():
+    names = ["conv\x1b[31m.weight", "c" * 10**6, *(f"l{i}" for i in range(10**5))]
+    assert "\x1b" not in suggest_names("conv[31m.weight", names)
+    assert len(suggest_globs("c" * 10**6, names)) < 1000
+    assert "\x1b" not in suggest_globs("conv*.wieght", names)
+
+
+@pytest.mark.parametrize(
+    ("glob", "suggestion"),
+    [
+        ("cnov*", "'conv.*'"),
+        ("conv", "'conv.*'"),
+        ("layers.0.atn.*", "'layers.0.attn.*'"),
+        ("*.atn.*", "'*.attn.*'"),
+        ("*.wieght", "'*.weight'"),
+        ("conv.wieght", "'conv.weight'"),
+    ],
+)
+def test_globs_are_suggested_that_match(glob, suggestion):
+    names = ["conv.weight", "layers.0.attn.q.weight", "layers.1.attn.q.weight"]
+    assert suggest_globs(glob, names).startswith(f" Did you mean {suggestion}")
+
+
+@pytest.mark.parametrize("glob", ["*", "", "???", "nothing"])
+def test_no_glob_is_suggested_where_none_is_similar(glob):
+    assert suggest_globs(glob, ["conv.weight"]) == ""

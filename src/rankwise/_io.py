@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files: written whole or not at all; what to say of a path that does not exist."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
+from rankwise._text import sanitize, suggest_names
 from rankwise.errors import ArgumentError
+
+_SCHEMES = ("http", "https", "s3", "gs", "ftp")
+_MAX_ENTRIES = 1000  # of a folder, that a misspelled name is compared with
 
 
 def refuse_overwrite(target: Path, inputs: Iterable[Path]) -> None:
@@ -19,6 +24,35 @@ def refuse_overwrite(target: Path, inputs: Iterable[Path]) -> None:
     """
     if any(target.exists() and source.exists() and target.samefile(source) for source in inputs):
         raise ArgumentError(f"{target} is an input and would be overwritten; choose another name.")
+
+
+def explain_missing(path: Path) -> str:
+    """Return a sentence for a path that does not exist: that it is an address, or similar names.
+
+    Example:
+        >>> explain_missing(Path("no/such/file.pt"))
+        'no/such/file.pt: no such file or folder.'
+    """
+    if address := find_address(path):
+        return f"{address}: a web address can't be opened; download the file first."
+    try:
+        names = [entry.name for entry in islice(path.parent.iterdir(), _MAX_ENTRIES)]
+    except (OSError, ValueError):  # no such folder, or a null character in its name
+        names = []
+    return f"{sanitize(str(path))}: no such file or folder.{suggest_names(path.name, names)}"
+
+
+def find_address(path: Path) -> str | None:
+    """Return the web address that was given as a path; None if it is none.
+
+    Example:
+        >>> find_address(Path("https://host/model.pt")), find_address(Path("model.pt"))
+        ('https://host/model.pt', None)
+    """
+    scheme, colon, rest = sanitize(str(path)).partition(":/")
+    # pathlib makes one slash of two
+    is_address = colon and scheme.lower() in _SCHEMES and not os.path.lexists(path)
+    return f"{scheme}://{rest.lstrip('/')}" if is_address else None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

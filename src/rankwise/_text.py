@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 # line and paragraph separators: what can move the cursor, reorder a line or break one.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MAX_QUOTED = 160
+_MAX_KNOWN = 5000  # names that one is compared with
 # Of a name in a table or a sentence that nothing else limits. Real names have up to about 150.
 LONGEST_NAME = 300
 # How a cell starts that a spreadsheet takes for a formula, in ASCII and in full width.
@@ -256,12 +258,55 @@ def wrap(text: str, width: int | None, indent: str = "  ") -> str:
 def suggest_names(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?" with the most similar known names, or an empty string.
 
+    Case, "-" and "_" do not count.
+
     Example:
-        >>> suggest_names("resnet180", ["resnet18", "vgg16"])
+        >>> suggest_names("ResNet180", ["resnet18", "vgg16"])
         ' Did you mean resnet18?'
     """
-    similar = get_close_matches(name, list(known))
-    return f" Did you mean {' or '.join(similar)}?" if similar else ""
+    names = {_fold(one): one for one in islice(known, _MAX_KNOWN) if len(one) <= LONGEST_NAME}
+    similar = get_close_matches(_fold(name[:LONGEST_NAME]), names)
+    if not similar:
+        return ""
+    return f" Did you mean {' or '.join(sanitize(names[key]) for key in similar)}?"
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("_", "-")
+
+
+def explain_unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """Return that there is no such name, the most similar ones, and all of them.
+
+    Example:
+        >>> explain_unknown("optimizer", "rmsdg", ["rmsgd", "sgd"])
+        "There is no optimizer 'rmsdg'. Did you mean rmsgd? Choose one of: rmsgd, sgd."
+    """
+    hint = suggest_names(name, known)
+    return f"There is no {kind} {quote(name)}.{hint} Choose one of: {', '.join(known)}."
+
+
+def suggest_globs(glob: str, names: Iterable[str]) -> str:
+    """Return " Did you mean …?" with globs that match a name, similar to one that matches none.
+
+    Example:
+        >>> suggest_globs("*.atn.*", ["layers.0.attn.weight", "layers.1.attn.weight"])
+        " Did you mean '*.attn.*'?"
+    """
+    words = glob[:LONGEST_NAME].strip("*.?")
+    length = words.count(".") + 1
+    found: dict[str, str] = {}
+    for name in islice((one for one in names if len(one) <= LONGEST_NAME), _MAX_KNOWN):
+        parts = name.split(".")
+        for start in range(len(parts) - length + 1):
+            before = "*." if start else ""
+            after = ".*" if start + length < len(parts) else ""
+            inner = ".".join(parts[start : start + length])
+            found.setdefault(_fold(inner), f"{before}{inner}{after}")
+    similar = get_close_matches(_fold(words), found) if words else []
+    if not similar:
+        return ""
+    return f" Did you mean {' or '.join(quote(found[key]) for key in similar)}?"
 
 
 def list_globs(globs: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rankwise._text import list_globs
+from rankwise._text import list_globs, quote, suggest_globs
 from rankwise.checkpoints import open_weights
 from rankwise.checkpoints.memory import release_memory
 from rankwise.checkpoints.nested import select_weights
@@ -95,7 +95,7 @@ def probe(
         parts, remarks = split_weights(tensors, weights.config, how)
         tensors, notes = tuple(parts), (*notes, *remarks)
     layers = measure_weights(
-        mark_ties(_filter_by_name(tensors, include, exclude)),
+        mark_ties(_filter_by_name(tensors, include, exclude, weights.source)),
         p=float(p),
         modes=modes,
         spectra=spectra,
@@ -139,9 +139,13 @@ def _filter_by_name(
     weights: Sequence[Weight],
     include: str | Sequence[str] | None,
     exclude: str | Sequence[str] | None,
+    source: str,
 ) -> list[Weight]:
     """Mark the weights whose names the globs leave out."""
     included, excluded = list_globs(include) or (), list_globs(exclude) or ()
+    for option, globs in {"include": included, "exclude": excluded}.items():
+        for glob in globs:
+            _check_matches(option, glob, weights, source)
 
     def mark(weight: Weight) -> Weight:
         if weight.obstacle is not None:
@@ -154,3 +158,11 @@ def _filter_by_name(
         return weight
 
     return [mark(weight) for weight in weights]
+
+
+def _check_matches(option: str, glob: str, weights: Sequence[Weight], source: str) -> None:
+    """Check that a glob matches a weight: one that matches none is a mistake."""
+    names = [weight.name for weight in weights]
+    if names and not any(fnmatchcase(name, glob) for name in names):
+        hint = suggest_globs(glob, names) or f" The first of {len(names)} is {quote(names[0])}."
+        raise ArgumentError(f"{source}: {option} {quote(glob)} matches no tensor.{hint}")

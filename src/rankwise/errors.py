@@ -17,7 +17,15 @@ RankwiseError
 LayerWarning                 (a UserWarning) a layer goes wrong in training
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
+
+from rankwise._text import quote, suggest_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "ArgumentError",
@@ -191,19 +199,28 @@ class TargetError(RankwiseError, TypeError):
 
 
 class UnknownLayerError(RankwiseError, KeyError):
-    """No layer of a probe has this name.
+    """No layer of a probe has this name; the message has the most similar names.
+
+    Args:
+        name: The name that was asked for.
+        known: The names of all layers.
 
     Example:
         >>> import torch, rankwise
         >>> try:
-        ...     rankwise.probe({"w": torch.ones(2, 2)})["v"]
+        ...     rankwise.probe({"conv.weight": torch.ones(2, 2)})["conf.weight"]
         ... except rankwise.UnknownLayerError as error:
         ...     print(error)
-        No layer is named 'v'; `layers` lists them all.
+        There is no layer 'conf.weight'. Did you mean conv.weight? `layers` lists them all.
     """
 
+    def __init__(self, name: str, known: Sequence[str] = ()) -> None:
+        super().__init__(name, known)
+
     def __str__(self) -> str:
-        return f"No layer is named {self.args[0]!r}; `layers` lists them all."
+        name, known = self.args
+        hint = suggest_names(str(name), known)
+        return f"There is no layer {quote(str(name))}.{hint} `layers` lists them all."
 
 
 class LayerWarning(UserWarning):

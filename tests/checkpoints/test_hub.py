@@ -252,7 +252,7 @@ def test_other_names_open_no_connection(hub):
     with pytest.raises(CheckpointError, match=r"Did you mean hf://org/name\?"):
         open_weights("org/name")
     for address in ("https://127.0.0.1/model.pt", "s3://bucket/model.pt", "gs://bucket/m.pt"):
-        with pytest.raises(CheckpointError, match="an address, which is not opened"):
+        with pytest.raises(CheckpointError, match="a web address"):
             open_weights(address)
     assert not hub.requests
 
@@ -272,7 +272,7 @@ def test_a_path_that_lost_a_slash_is_shown_as_it_was_given(hub):
     hub.error = (404, "RepoNotFound")
     with pytest.raises(CheckpointError, match=r"^hf://org/name: no such repository"):
         open_weights(Path(TARGET))
-    with pytest.raises(CheckpointError, match=r"^https://127\.0\.0\.1/model\.pt: an address"):
+    with pytest.raises(CheckpointError, match=r"^https://127\.0\.0\.1/model\.pt: a web address"):
         open_weights(Path("https://127.0.0.1/model.pt"))
 
 

@@ -161,7 +161,7 @@ def test_the_table_is_never_overwritten(index):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.csv"], "missing.csv: No such file or directory."),
+        (["missing.csv"], "missing.csv: no such file or folder."),
         (["."], "holds no runs"),
         ([".", "--accuracy", "acc"], "have no columns to name"),
         (["missing.csv", "--resamples", "0"], "Expected --resamples of 1 to 10000"),

@@ -145,8 +145,8 @@ def test_there_is_no_gate_on_the_quality(run, checkpoint):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sort", "beauty"], "sort must be one of"),
-        (["--top", "0"], "top must be 1 or more"),
+        (["--sort", "beauty"], "Expected sort to be one of"),
+        (["--top", "0"], "Expected top of 1 or more"),
         (["--top", "x"], "--top"),
         (["--p", "-1"], "p"),
         (["--modes", "sideways"], "sideways"),
@@ -275,9 +275,17 @@ def test_nothing_measured_exits_1_after_the_list_of_reasons(run, tmp_path):
 
 
 def test_filters_that_leave_nothing_are_named(run, checkpoint):
-    result = run("probe", checkpoint, "--include", "cnov*", "--exclude", "*.bias")
+    result = run("probe", checkpoint, "--include", "conv*", "--exclude", "*.weight")
     assert result.exit_code == 1
-    assert "--include 'cnov*' --exclude '*.bias' left out 7 of 7 tensors." in result.stderr
+    assert "--include 'conv*' --exclude '*.weight' left out 6 of 7 tensors." in result.stderr
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+def test_a_filter_that_matches_nothing_is_an_error_with_the_nearest_name(run, checkpoint, option):
+    for command in ("probe", "report", "select"):
+        result = run(command, checkpoint, f"--{option}", "*.weight", f"--{option}", "cnov*")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"{option} 'cnov*' matches no tensor. Did you mean 'conv.*'?" in result.stderr
 
 
 def test_all_lists_every_expert(run, tmp_path):

@@ -93,9 +93,9 @@ def test_a_page_without_any_layer_is_written_and_exits_with_1(run, tmp_path):
 
 
 def test_filters_that_leave_nothing_are_named(run, checkpoint, tmp_path):
-    done = run("report", checkpoint, "-o", tmp_path / "page.html", "--include", "cnov*")
+    done = run("report", checkpoint, "-o", tmp_path / "page.html", "--include", "*.bias")
     assert done.exit_code == 1
-    assert "--include 'cnov*' left out 7 of 7 tensors." in done.stderr
+    assert "--include '*.bias' left out 5 of 7 tensors." in done.stderr
 
 
 def test_an_input_is_never_overwritten(run, checkpoint):
@@ -187,8 +187,10 @@ def test_the_browser_is_opened_when_asked_for(watch, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["none"], "none is not a folder"),
+        (["none"], "none: no such file or folder."),
+        (["sinlge"], "sinlge: no such file or folder. Did you mean single?"),
         (["single"], "single is a single run"),
+        (["model"], "model holds a model, not runs; `rankwise report model` writes a page"),
         ([".", "--token", "short"], "Expected a token of 8 characters or more"),
         ([".", "--token", ""], "Expected a token of 8 characters or more"),
         ([".", "--token", "Schlüsselwort"], "Expected a token of plain ASCII characters"),
@@ -196,12 +198,25 @@ def test_the_browser_is_opened_when_asked_for(watch, tmp_path, monkeypatch):
         ([".", "--host", "192.0.2.1"], "listen on 192.0.2.1"),
         ([".", "--port", "70000"], "--port"),
     ],
-    ids=["no folder", "a run", "short", "empty", "no ASCII", "no host", "not ours", "no port"],
+    ids=[
+        "no folder",
+        "misspelled",
+        "a run",
+        "a model",
+        "short",
+        "empty",
+        "no ASCII",
+        "no host",
+        "not ours",
+        "no port",
+    ],
 )
 def test_what_cannot_be_watched_is_a_sentence(watch, tmp_path, monkeypatch, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "single").mkdir()
     (tmp_path / "single" / "config.json").write_text("{}")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
     result, watcher = watch(*arguments)
     assert watcher is None
     assert result.exit_code == 1

@@ -223,7 +223,7 @@ def test_contradictions_are_refused(study, arguments, sentence):
 def test_a_study_that_is_not_there_is_a_sentence(command, tmp_path):
     result = invoke(command, tmp_path / "none.toml")
     assert result.exit_code == 1
-    assert result.stderr == f"rankwise: {tmp_path / 'none.toml'}: No such file or directory.\n"
+    assert result.stderr == f"rankwise: {tmp_path / 'none.toml'}: no such file or folder.\n"
 
 
 @pytest.mark.parametrize(

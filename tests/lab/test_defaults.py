@@ -92,7 +92,7 @@ def test_published_rates_and_schedules_belong_to_the_method(kind):
 
 
 def test_an_unknown_optimizer_or_kind_is_refused_in_a_sentence():
-    with pytest.raises(ConfigError, match=r"Unknown optimizer 'adaam'.*adam"):
+    with pytest.raises(ConfigError, match=r"There is no optimizer 'adaam'.*adam"):
         get_defaults("adaam", "image")
     with pytest.raises(ConfigError, match=r"'audio'.*image, language, gpt, gan"):
         get_defaults("sgd", "audio")

@@ -662,7 +662,7 @@ def test_every_parameter_is_trained_and_named(name):
 
 
 def test_an_unknown_name_is_answered_with_near_ones():
-    with pytest.raises(ConfigError, match=r"Unknown optimizer 'rmsgdd'.*rmsgd"):
+    with pytest.raises(ConfigError, match=r"There is no optimizer 'rmsgdd'.*rmsgd"):
         made("rmsgdd", network())
     with pytest.raises(ConfigError, match="adamw-layer-decay"):
         made("???", network())

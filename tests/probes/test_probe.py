@@ -355,7 +355,7 @@ def test_plots_say_what_they_show(result):
     pytest.importorskip("altair")
     assert result.plot().to_dict()["description"].endswith("of 3 layers.")
     assert result.plot("condition").to_dict()["description"].startswith("condition κ of 3 layers")
-    with pytest.raises(rankwise.ArgumentError, match=r"quality.*loss"):
+    with pytest.raises(rankwise.ArgumentError, match=r"'loss'.*quality"):
         result.plot("loss")
 
 

@@ -112,7 +112,7 @@ def test_top_says_what_it_hides():
     table = format_layers([probed("a"), probed("b"), probed("c")], top=1)
     assert table.splitlines()[-1] == "… 2 more layers"
     assert "more" not in format_layers([probed("a")], top=5)
-    with pytest.raises(ValueError, match="top must be 1 or more"):
+    with pytest.raises(ValueError, match="Expected top of 1 or more"):
         format_layers([], top=0)
 
 

@@ -160,7 +160,7 @@ def test_runs_that_are_there_can_be_passed_over(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(RunError, match="can't be read"):
+    with pytest.raises(RunError, match="no such file"):
         unpack(tmp_path / "none.jsonl", tmp_path / "again")
 
 

@@ -178,7 +178,7 @@ def test_where_runs_and_data_are_changes_no_run(study):
         ("[options]\ndevices = 2", "expected devices = 1, got 2"),
         ("[[m]]\nlabel = 'a'\ntune = { lr = [1, 2] }", "a: .*train_size"),
         ("[options]\nlr = -1.0", "Expected lr to be above 0"),
-        ("[options]\noptimizer = ['sgd', 'none']", "none: Unknown optimizer 'none'"),
+        ("[options]\noptimizer = ['sgd', 'none']", "none: There is no optimizer 'none'"),
         ("[[m]]\n[[m]]\nlrr = 1", r"\[\[m\]\] no. 2: there is no option 'lrr'"),
         ("[[m]]\nlabel = 3", r"\[\[m\]\] no. 1: label should be a name, got 3"),
         ("[[m]]\nlabel = ' '", "label should be a name"),

@@ -157,7 +157,7 @@ def test_broken_runs_fail_at_once_and_the_others_go_on(ray, tmp_path):
     right = config_for(tmp_path, epochs=1)
     events = list(RayRunner("auto").train([unknown, missing, several, right]))
     failed = {event.name: event for event in events if isinstance(event, RunFailed)}
-    assert "Unknown optimizer 'nothing'" in failed[unknown.name].error
+    assert "There is no optimizer 'nothing'" in failed[unknown.name].error
     assert "there is no folder nowhere" in failed[folder_of(missing).name].error
     assert "Expected devices to be 1" in failed[folder_of(several).name].error
     assert {event.attempts for event in failed.values()} == {1}

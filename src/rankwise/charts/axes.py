@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from rankwise._text import explain_unknown
 from rankwise.errors import ArgumentError
 
 # Numbers of an axis. Without its own number of digits Vega takes as many as it thinks distinguish
@@ -66,7 +67,7 @@ def make_tooltip(field: str) -> alt.Tooltip:
 def get_metric_title(metric: str, known: Sequence[str] = tuple(METRICS)) -> str:
     """Return what a metric is called in a chart."""
     if metric not in known:
-        raise ArgumentError(f"metric should be one of {', '.join(known)}, got {metric!r}.")
+        raise ArgumentError(explain_unknown("metric to draw", metric, list(known)))
     return METRICS[metric][0]
 
 

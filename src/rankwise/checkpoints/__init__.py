@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from rankwise._io import find_address
 from rankwise.checkpoints.config import read_config
 from rankwise.checkpoints.detect import Format, detect_format
 from rankwise.checkpoints.distributed.reader import read_distributed
@@ -19,7 +20,7 @@ from rankwise.checkpoints.onnx.reader import read_onnx
 from rankwise.checkpoints.ordering import sort_if_alphabetical
 from rankwise.checkpoints.pytorch.reader import read_torch_legacy, read_torch_zip
 from rankwise.checkpoints.safetensors import read_safetensors
-from rankwise.checkpoints.safety import format_path, is_folder, is_present
+from rankwise.checkpoints.safety import format_path, is_folder
 from rankwise.checkpoints.shards import read_index, read_shards
 from rankwise.errors import CheckpointError
 
@@ -39,7 +40,6 @@ _FLAT = {
     Format.KERAS: read_keras,
 }
 _WHOLE = (Format.TORCH_LEGACY, Format.ONNX)  # not over the network
-_SCHEMES = ("http", "https", "s3", "gs", "ftp")
 
 
 def open_weights(path: str | os.PathLike[str], *, key: str | None = None) -> Weights:
@@ -124,11 +124,10 @@ def _open_hub_weights(target: str, key: str | None) -> Weights:
 
 
 def _refuse_address(path: Path) -> None:
-    scheme, colon, rest = format_path(path).partition(":/")
-    if colon and scheme.lower() in _SCHEMES and not is_present(path):
-        raise CheckpointError(  # pathlib makes one slash of two
-            f"{scheme}://{rest.lstrip('/')}: an address, which is not opened; download the file, "
-            "or give hf://org/name for a model on the Hugging Face Hub."
+    if address := find_address(path):
+        raise CheckpointError(
+            f"{address}: a web address can't be opened; download the file first, or give "
+            "hf://org/name for a model on the Hugging Face Hub."
         )
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankwise._io import explain_missing
 from rankwise._text import quote, sanitize
 from rankwise.errors import CheckpointError, RankwiseError, UnsafeFileError
 from rankwise.weights.tensor import Status, Weight
@@ -115,12 +116,20 @@ def _get_status(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except FileNotFoundError as error:
-        hint = f" Did you mean hf://{path}?" if _REPO_NAME.fullmatch(str(path)) else ""
-        raise CheckpointError(f"{format_path(path)}: no such file or folder.{hint}") from error
+        raise CheckpointError(_explain_missing(path)) from error
     except PermissionError as error:
         raise CheckpointError(f"{format_path(path)}: permission denied.") from error
     except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
         raise CheckpointError(f"{format_path(path)}: can't be reached.") from error
+
+
+def _explain_missing(path: Path) -> str:
+    if not isinstance(path, Path):  # on the Hugging Face Hub
+        return f"{format_path(path)}: no such file or folder."
+    text = explain_missing(path)
+    if text.endswith("?") or not _REPO_NAME.fullmatch(str(path)):
+        return text
+    return f"{text} Did you mean hf://{path}?"
 
 
 def safe_join(folder: Path, name: str) -> Path:

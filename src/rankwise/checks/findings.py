@@ -9,7 +9,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rankwise._text import suggest_names
+from rankwise._text import explain_unknown, quote
 from rankwise.checks.kinds import KINDS
 from rankwise.checks.text import format_findings, format_summary
 from rankwise.errors import ArgumentError
@@ -194,9 +194,9 @@ def parse_ignore(pattern: str) -> tuple[str, str]:
     """
     kind, _, layer = pattern.partition(":")
     if kind not in KINDS:
+        reason = explain_unknown("kind", kind, list(KINDS))
         raise ArgumentError(
-            f"Expected KIND or KIND:LAYER to ignore, got {pattern!r}."
-            f"{suggest_names(kind, KINDS)} Kinds: {', '.join(KINDS)}."
+            f"Expected KIND or KIND:LAYER to ignore, got {quote(pattern)}. {reason}"
         )
     return kind, layer or "*"
 

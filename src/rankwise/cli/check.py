@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rankwise._text import sanitize, wrap
+from rankwise._text import quote, sanitize, suggest_globs, wrap
 from rankwise.cli.output import (
     FAILED,
     FOUND_PROBLEMS,
@@ -42,9 +43,9 @@ Examples:
 Exit codes:
   0  nothing as serious as --fail-on was found
   2  problems were found
-  1  a file could not be read, or none of its layers could be measured and
-     nothing as serious as --fail-on was found; of several files, one such
-     file makes the exit code 1
+  1  a file could not be read, or nothing as serious as --fail-on was found
+     and none of its layers could be measured or --ignore matches no layer;
+     of several files, one such file makes the exit code 1
 """
 
 
@@ -101,10 +102,28 @@ def check(
     unmeasured = [r for r in results if not (r.reach(fail_on) or has_measured(r.probe))]
     for result in unmeasured:
         print_error(f"{result.source}: no layer could be measured; rankwise probe FILE says why.")
+    unmatched = list(_list_unmatched(ignore or (), results))
+    for text in unmatched:
+        print_error(text)
     if unmeasured or len(results) < len(paths):
         raise typer.Exit(FAILED)
     if any(result.reach(fail_on) for result in results):
         raise typer.Exit(FOUND_PROBLEMS)
+    if unmatched:
+        raise typer.Exit(FAILED)
+
+
+def _list_unmatched(patterns: Sequence[str], results: Sequence[Findings]) -> Iterator[str]:
+    """Yield a sentence for each pattern of `--ignore` whose glob matches no layer of any file."""
+    from rankwise.checks.findings import parse_ignore
+
+    names = [layer.name for result in results for layer in result.probe.layers]
+    # Those of the base alone have findings, too.
+    names += [one.layer for result in results for one in result.findings if one.layer is not None]
+    for pattern in patterns:
+        _, glob = parse_ignore(pattern)
+        if glob != "*" and names and not any(fnmatchcase(name, glob) for name in names):
+            yield f"--ignore {quote(pattern)} matches no layer.{suggest_globs(glob, names)}"
 
 
 def _check_files(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import typer
 
-from rankwise._io import refuse_overwrite, write_atomically
+from rankwise._io import explain_missing, refuse_overwrite, write_atomically
 from rankwise._table import join_cells
 from rankwise._text import sanitize, shorten
 from rankwise.errors import ArgumentError, MissingExtraError, RankwiseError
@@ -129,6 +129,10 @@ def check_outputs(targets: Sequence[str], inputs: Sequence[Path]) -> None:
             raise ArgumentError(f"{target}: there is no folder {path.parent}; create it first.")
         if path.is_dir():
             raise ArgumentError(f"{target}: expected the name of a file, got a folder.")
+        if not path.exists() and not os.access(path.parent, os.W_OK):
+            raise ArgumentError(
+                f"{target}: the folder {path.parent} can't be written to; choose another one."
+            )
 
 
 def write_output(target: str, content: bytes) -> None:
@@ -160,6 +164,14 @@ def run_command(command: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _explain_os_error(error: OSError, path: Path) -> str:
+    if isinstance(error, FileNotFoundError):
+        return explain_missing(path)
+    if isinstance(error, IsADirectoryError):
+        return f"{path}: expected a file, got a folder."
+    return f"{path}: {error.strerror}."
+
+
 def _format_error(error: Exception) -> str:
     if isinstance(error, ClickError):
         text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
@@ -167,5 +179,5 @@ def _format_error(error: Exception) -> str:
         hint = f" See `{context.command_path} --help`." if context is not None else ""
         return _clean(text if text.endswith("?") else f"{text}.") + _clean(hint)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return _clean(f"{error.filename}: {error.strerror}.")
+        return _clean(_explain_os_error(error, Path(os.fsdecode(error.filename))))
     return _clean(str(error) or type(error).__name__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rankwise._io import explain_missing
 from rankwise.cli.output import STDOUT, check_outputs, print_error, write_output
 from rankwise.cli.probe import (
     Exclude,
@@ -169,10 +170,16 @@ def watch(
     """Show the runs in a folder as live pages in a browser."""
     from rankwise.lab.records import is_run
 
+    if not folder.exists():
+        raise ArgumentError(explain_missing(folder))
     if not folder.is_dir():
         raise ArgumentError(f"{folder} is not a folder; give the one that --out of train names.")
     if is_run(folder):
         raise ArgumentError(f"{folder} is a single run; give the folder that contains it.")
+    if (folder / "config.json").exists():
+        raise ArgumentError(
+            f"{folder} holds a model, not runs; `rankwise report {folder}` writes a page about it."
+        )
     watcher = _open_watcher(folder, host, port, token)
     if port and watcher.port != port:
         print_error(f"port {port} is taken; using {watcher.port}.")

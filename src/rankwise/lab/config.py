@@ -153,6 +153,8 @@ def read_toml(path: Path) -> dict[str, object]:
     tomllib = _tomllib()
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not valid TOML: it is not text in UTF-8.") from None
     except (ValueError, RecursionError) as error:  # numbers of 5,000 digits, too many brackets
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
 

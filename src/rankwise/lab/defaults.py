@@ -6,14 +6,13 @@ defaults where there are any, and were not tuned.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
 import rankwise
-from rankwise._text import suggest_names
+from rankwise._text import explain_unknown, suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.callbacks import LOGGERS
 from rankwise.lab.config import Config
@@ -175,14 +174,13 @@ _RENAMED = {"stable-rank-sgd": "sgd", "stable-rank-adamw": "adamw"}
 
 
 def make_optimizer_error(name: str, known: Collection[str]) -> ConfigError:
-    """Return the error for an unknown optimizer: the similar names, or all where none is."""
+    """Return the error for an unknown optimizer: the similar names, and all of them."""
     if name in _RENAMED:
         return ConfigError(
             f"There is no optimizer {name!r} any more. Use --optimizer {_RENAMED[name]} --rule "
             "stable-rank."
         )
-    near = difflib.get_close_matches(name, known) or known
-    return ConfigError(f"Unknown optimizer {name!r}. Expected one of {', '.join(near)}.")
+    return ConfigError(explain_unknown("optimizer", name, sorted(known)))
 
 
 def follows_gains(optimizer: str, rule: str | None) -> bool:
@@ -346,9 +344,8 @@ def _fill_gains(full: Config, beta: float | None) -> dict[str, Any]:
     return missing
 
 
-def _check(config: Config) -> None:
-    for name, allowed in _CHOICES.items():
-        _expect(getattr(config, name) in allowed, config, name, f"one of {', '.join(allowed)}")
+def _check_numbers(config: Config) -> None:
+    """Check the range of every number."""
     for name in _POSITIVE:
         value = getattr(config, name)
         _expect(value is None or 0 < value < math.inf, config, name, "above 0 and finite")
@@ -359,8 +356,15 @@ def _check(config: Config) -> None:
         value = getattr(config, name)
         _expect(value is None or value < 1, config, name, "below 1")
     _expect(config.beta is None or config.beta <= 1, config, "beta", "1 at most")
-    known = all(name in LOGGERS for name in config.log.split(",") if name)
-    _expect(known, config, "log", f"some of {', '.join(LOGGERS)}")
+
+
+def _check(config: Config) -> None:
+    for name, allowed in _CHOICES.items():
+        _expect_one_of(allowed, config, name)
+    _check_numbers(config)
+    for name in filter(None, config.log.split(",")):
+        if name not in LOGGERS:
+            raise ConfigError(explain_unknown("logger", name, list(LOGGERS)))
     _check_rule(config)
     if config.validate and config.train_size is None:
         raise ConfigError("Expected a train_size with validate: it tests on what that leaves out.")
@@ -398,12 +402,13 @@ def _check_rule(config: Config) -> None:
     """Check that a rule suits the optimizer, and that its options are given to it alone."""
     rule, optimizer = config.rule, config.optimizer
     if optimizer == "rmsgd":
-        _expect(rule in (None, *_RMSGD_RULES), config, "rule", " or ".join(_RMSGD_RULES))
+        if rule is not None:
+            _expect_one_of(_RMSGD_RULES, config, "rule")
     elif rule is not None:
         if optimizer not in WITH_RULES:
             takers = ", ".join(("rmsgd", *WITH_RULES))
             raise ConfigError(f"{optimizer} has no option rule; it belongs to {takers}.")
-        _expect(rule in RULES, config, "rule", f"one of {', '.join(RULES)} for {optimizer}")
+        _expect_one_of(RULES, config, "rule")
     given = next((name for name in _GAIN_OPTIONS if getattr(config, name) is not None), None)
     if given is not None and not follows_gains(optimizer, rule):
         raise ConfigError(
@@ -427,7 +432,8 @@ def _has_control(config: Config) -> bool:
 def _check_control(config: Config) -> None:
     """Check that there is a rule by layer for a control to replace."""
     control = config.control
-    _expect(control in (None, *CONTROLS), config, "control", f"one of {', '.join(CONTROLS)}")
+    if control is not None:
+        _expect_one_of(CONTROLS, config, "control")
     if not _has_control(config):
         return
     if config.optimizer == "rmsgd":
@@ -440,6 +446,15 @@ def _check_control(config: Config) -> None:
         raise ConfigError(
             f"Expected a rule by layer with control {control!r}: one of {', '.join(LAYER_RULES)}, "
             f"got {config.rule or 'none'}."
+        )
+
+
+def _expect_one_of(allowed: Collection[str], config: Config, name: str) -> None:
+    value = getattr(config, name)
+    if value not in allowed:
+        choices = ", ".join(allowed)
+        raise ConfigError(
+            f"Expected {name} to be one of {choices}, got {value!r}.{suggest_names(value, allowed)}"
         )
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+# The config.json of a model on the Hugging Face Hub has one of these.
+_MODEL_KEYS = ("model_type", "architectures", "architecture", "_class_name", "auto_map")
 SCHEMA = 2  # version 1 had no number, and options that are gone; studies/migrate_records.py
 
 Count = Annotated[int, Meta(ge=1, le=2**53)]
@@ -181,7 +183,7 @@ class Run:
         >>> load_run("no/such/run")
         Traceback (most recent call last):
         ...
-        rankwise.errors.RunError: no/such/run is not a run: it has no config.json.
+        rankwise.errors.RunError: no/such/run is not a run: it has no config.json of a run.
     """
 
     folder: Path
@@ -312,8 +314,15 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder holds a run."""
-    return (folder / "config.json").is_file()
+    """Return whether a folder holds a run, damaged or not; a model's config.json makes none."""
+    path = folder / "config.json"
+    if not path.is_file():
+        return False
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):  # load_run says what is wrong with it
+        return True
+    return not (isinstance(content, dict) and any(key in content for key in _MODEL_KEYS))
 
 
 def load_run(folder: Path | str) -> Run:
@@ -330,7 +339,7 @@ def load_run(folder: Path | str) -> Run:
     """
     folder = Path(folder)
     if not is_run(folder):
-        raise RunError(f"{folder} is not a run: it has no config.json.")
+        raise RunError(f"{folder} is not a run: it has no config.json of a run.")
     config = decode_config((folder / "config.json").read_bytes(), str(folder))
     outcome = read_record(folder / "outcome.json", Outcome)
     budget = read_record(folder / "budget.json", BudgetRecord)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.optim import Optimizer
 
+from rankwise._text import explain_unknown
 from rankwise.errors import ConfigError
 
 SCHEDULES = ("none", "step", "cosine", "one-cycle")
@@ -53,7 +54,7 @@ def compute_factor(
         if spent < _WARM_UP:
             return _cosine(_FIRST, 1.0, spent / _WARM_UP)
         return _cosine(1.0, _LAST, (spent - _WARM_UP) / (1 - _WARM_UP))
-    raise ConfigError(f"Unknown schedule {schedule!r}. Expected one of {', '.join(SCHEDULES)}.")
+    raise ConfigError(explain_unknown("schedule", schedule, SCHEDULES))
 
 
 def _cosine(start: float, end: float, share: float) -> float:

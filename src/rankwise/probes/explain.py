@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rankwise._text import suggest_names, wrap
+from rankwise._text import explain_unknown, wrap
 from rankwise.errors import ArgumentError
 from rankwise.probes.glossary import ENTRIES, Explanation
 
@@ -62,10 +62,7 @@ def _find_name(metric: str) -> str:
     name = _ALIASES.get(name, name)
     if name in EXPLANATIONS:
         return name
-    raise ArgumentError(
-        f"There is no metric {metric!r}.{suggest_names(name, EXPLANATIONS)} "
-        f"Choose one of: {', '.join(EXPLANATIONS)}."
-    )
+    raise ArgumentError(explain_unknown("metric", metric, list(EXPLANATIONS)))
 
 
 def _format_line(entry: Explanation, width: int | None) -> str:

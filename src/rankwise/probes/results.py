@@ -107,7 +107,7 @@ class Probe:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        raise UnknownLayerError(name)
+        raise UnknownLayerError(name, [layer.name for layer in self.layers])
 
     def table(self, *, sort: str | None = None, top: int | None = None, width: int = 80) -> str:
         """Return the probed layers as a plain table, then a summary and what was skipped.

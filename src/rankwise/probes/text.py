@@ -6,7 +6,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from rankwise._table import Cell, Column, Style, Table, align_cells, draw_bar, join_cells
-from rankwise._text import format_count, format_name, format_percent, sanitize, shorten, wrap
+from rankwise._text import (
+    format_count,
+    format_name,
+    format_percent,
+    sanitize,
+    shorten,
+    suggest_names,
+    wrap,
+)
 from rankwise.errors import ArgumentError
 from rankwise.probes.groups import LayerGroup, get_row, group_layers
 from rankwise.weights.tensor import Status
@@ -191,10 +199,13 @@ def find_bar_scale(layers: Sequence[LayerMetrics], metric: str) -> float:
 def check_sort(keys: Mapping[str, object], sort: str | None, top: int | None) -> None:
     """Check the options of a table before the work behind it is done."""
     if sort is not None and sort.removeprefix("-") not in keys:
-        choices = ", ".join(sorted(keys))
-        raise ArgumentError(f"sort must be one of {choices} ('-' in front reverses), not {sort!r}.")
+        hint = suggest_names(sort.removeprefix("-"), keys)
+        raise ArgumentError(
+            f"Expected sort to be one of {', '.join(sorted(keys))}, or one with - in front, got "
+            f"{sort!r}.{hint}"
+        )
     if top is not None and top < 1:
-        raise ArgumentError(f"top must be 1 or more, not {top}.")
+        raise ArgumentError(f"Expected top of 1 or more, got {top}.")
 
 
 def sort_rows(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from rankwise._io import write_atomically
+from rankwise._io import explain_missing, write_atomically
 from rankwise.errors import ConfigError, RunError
 from rankwise.lab.config import Config, from_mapping
 from rankwise.lab.records import (
@@ -164,6 +164,8 @@ def unpack(path: Path | str, folder: Path | str, *, only_new: bool = False) -> l
 def _read_lines(path: Path) -> list[bytes]:
     try:
         return path.read_bytes().splitlines()
+    except FileNotFoundError:
+        raise RunError(explain_missing(path)) from None
     except OSError as error:
         raise RunError(f"{path} can't be read: {error.strerror}.") from None
 
@@ -174,7 +176,7 @@ def _decode(line: bytes, place: str, folder: Path) -> tuple[PackedRun, Config]:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RunError(
             f"{place} is not a run's record: {error}. Expected a line written by `rankwise study "
-            "export`; studies/migrate_records.py updates files of older versions."
+            "export`."
         ) from None
     if packed.schema != SCHEMA:
         raise RunError(

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankwise._text import suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
@@ -211,9 +211,8 @@ def _check_values(lists: Mapping[str, list[object]], source: str) -> dict[str, l
 def _read_axis(tables: object, key: str, path: Path) -> list[_Entry]:
     """Read the entries of an axis; one with lists becomes several."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        near = get_close_matches(key, _KEYS, 1)
-        hint = f"Did you mean {near[0]}?" if near else "An option of all runs belongs in [options]."
-        raise ConfigError(f"{path}: expected {key!r} to be an axis of [[{key}]] tables. {hint}")
+        hint = suggest_names(key, _KEYS) or " An option of all runs belongs in [options]."
+        raise ConfigError(f"{path}: expected {key!r} to be an axis of [[{key}]] tables.{hint}")
     if not tables:
         raise ConfigError(f"{path}: the axis {key!r} is empty; expected a table or more.")
     entries: list[_Entry] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rankwise._text import suggest_names
+from rankwise._text import explain_unknown
 from rankwise.errors import ConfigError
 from rankwise.lab.data.cifar import load_cifar10, load_cifar100
 from rankwise.lab.data.dataset import ImageDataset, TextDataset, resize_dataset
@@ -91,9 +91,8 @@ def _load(name: str, root: Path, image_size: int | None) -> ImageDataset | TextD
     elif name in DATASETS:
         dataset = DATASETS[name](root)
     else:
-        forms = ", ".join([*DATASETS, *(prefix + "PATH" for prefix in PREFIXES)])
-        hint = suggest_names(name.lower(), [*DATASETS, *PREFIXES])
-        raise ConfigError(f"Expected a dataset, one of {forms}; got {name!r}.{hint}")
+        forms = [*DATASETS, *(f"{prefix}PATH" for prefix in PREFIXES)]
+        raise ConfigError(explain_unknown("data set", name, forms))
     if image_size is None:
         return dataset
     if isinstance(dataset, TextDataset):
