@@ -62,7 +62,7 @@ def diff(
     memory: Memory = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Show what changed from BASE to TUNED, and how much of it is of low rank.
+    """Show what changed from BASE to TUNED, and its rank layer by layer.
 
     Of every layer: the size of its change, ‖ΔW‖/‖W‖, the rank that stands out from noise, its share
     of the change, and the parameters of a LoRA of that rank. Of saved probes, which hold no

@@ -18,7 +18,6 @@ from rankwise.cli.output import (
     write_output,
 )
 from rankwise.cli.probe import Json
-from rankwise.cli.progress import ProgressBar
 from rankwise.cli.selection import parse_share
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ def resize(
     from rankwise.adapters.peft_folder import check_peft_folder
     from rankwise.adapters.resizing import resize_adapter, write_resized
     from rankwise.adapters.resizing_text import format_resizing_json
+    from rankwise.cli.progress import ProgressBar
 
     share = parse_share(error, "‖ΔW‖²")
     check_peft_folder(output, [adapter])
