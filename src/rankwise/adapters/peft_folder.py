@@ -58,12 +58,17 @@ def write_peft_folder(
     safetensors = import_safetensors()
     target = Path(folder)
     check_peft_folder(target, inputs)
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    with _create_folder(target.absolute()) as temporary:
+    with create_folder(target.absolute()) as temporary:
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         safetensors.save_file(stored, temporary / TENSORS, metadata={"format": "pt"})
-        write_atomically(temporary / CONFIG, text.encode())
-        write_atomically(temporary / README, readme.encode())
+        write_texts(temporary, config, readme)
+
+
+def write_texts(folder: Path, config: Mapping[str, object], readme: str) -> None:
+    """Write adapter_config.json and README.md; the order of the keys is kept, which PEFT reads."""
+    text = json.dumps(config, indent=2) + "\n"
+    write_atomically(folder / CONFIG, text.encode())
+    write_atomically(folder / README, readme.encode())
 
 
 def check_peft_folder(folder: str | os.PathLike[str], inputs: Iterable[object] = ()) -> None:
@@ -94,7 +99,7 @@ def import_safetensors() -> ModuleType:
 
 
 @contextmanager
-def _create_folder(target: Path) -> Iterator[Path]:
+def create_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder that gets the name of the target at the end, or vanishes."""
     temporary = target.with_name(f".rankwise-{secrets.token_hex(6)}.tmp")
     temporary.mkdir()

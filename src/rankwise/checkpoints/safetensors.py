@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MAX_HEADER = 100_000_000  # the format's own limit
-_DTYPES = {
+DTYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
     "I8": torch.int8,
@@ -133,7 +133,7 @@ def _parse_entry(path: Path, name: str, value: object) -> _Entry:
     fields = value if isinstance(value, dict) else {}
     match fields:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
-            if dtype not in _DTYPES and dtype not in _PACKED_BITS:
+            if dtype not in DTYPES and dtype not in _PACKED_BITS:
                 raise CheckpointError(
                     f"{format_path(path)}: {quote(name)} is of the type {quote(dtype[:32])}, which "
                     "the format does not have."
@@ -158,7 +158,7 @@ def _fits(dtype: str, shape: list[int], nbytes: int) -> bool:
         if count >= 2**63:  # even where a later size is 0
             return False
     bits = _PACKED_BITS.get(dtype)
-    return count * (bits or 8 * _DTYPES[dtype].itemsize) == 8 * nbytes
+    return count * (bits or 8 * DTYPES[dtype].itemsize) == 8 * nbytes
 
 
 def _order_names(header: dict[str, object], metadata: object) -> tuple[list[str], Order]:
@@ -205,7 +205,7 @@ def _describe(source: FileSource, entry: _Entry, start: int) -> Weight:
             load_rows=stored.load_rows if fits else None,
             obstacle=(Status.QUANTISED, f"stored as {entry.dtype}, a packed type"),
         )
-    dtype = _DTYPES[entry.dtype]
+    dtype = DTYPES[entry.dtype]
     stored = StoredTensor(source, entry.name, place, entry.shape, dtype)
     is_scale = entry.dtype == _SCALE
     return Weight(

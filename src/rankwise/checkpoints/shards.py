@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from rankwise._text import quote
+from rankwise.checkpoints.folders import find_weights
 from rankwise.checkpoints.nested import number_duplicates
 from rankwise.checkpoints.ordering import sort_names, sort_weights
 from rankwise.checkpoints.safety import (
     build_unreadable,
     format_path,
+    is_folder,
     is_present,
     list_some,
     parse_json_object,
@@ -66,6 +68,31 @@ def _read_weight_map(path: Path) -> dict[str, str]:
             f"{format_path(path)}: expected a file name for each tensor in its 'weight_map'."
         )
     return places
+
+
+def list_weight_files(path: Path) -> tuple[Path, ...]:
+    """Return the files that a checkpoint's weights lie in: a file itself, or those of a folder.
+
+    Raises:
+        CheckpointError: If there are none, or an index can't be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "model.safetensors")
+        ...     _ = file.write_bytes(b"")
+        ...     [found.name for found in list_weight_files(pathlib.Path(folder))]
+        ['model.safetensors']
+    """
+    if is_folder(path):
+        found = find_weights(path)
+        if found.shards:
+            return found.shards
+        path = found.path
+    if path.suffix != ".json":
+        return (path,)
+    names = sort_names(set(_read_weight_map(path).values()))
+    return tuple(safe_join(path.parent, name) for name in names)
 
 
 def _merge_shards(path: Path, places: dict[str, str], shards: dict[str, Weights]) -> Weights:

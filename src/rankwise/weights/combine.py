@@ -29,10 +29,20 @@ _WRAPPERS = re.compile(
 
 def strip_wrappers(weights: Sequence[Weight]) -> list[Weight]:
     """Remove wrappers' prefixes from the names, unless two names would become equal."""
-    names = [_WRAPPERS.sub("", weight.name) for weight in weights]
+    names = strip_names([weight.name for weight in weights])
     if len(set(names)) < len(names):
         return list(weights)
     return [dataclasses.replace(w, name=name) for w, name in zip(weights, names, strict=True)]
+
+
+def strip_names(names: Iterable[str]) -> list[str]:
+    """Return names of tensors or modules without those of wrappers.
+
+    Example:
+        >>> strip_names(["module.fc.weight", "_orig_mod.fc", "fc"])
+        ['fc.weight', 'fc', 'fc']
+    """
+    return [_WRAPPERS.sub("", name) for name in names]
 
 
 def combine_parts(weights: Sequence[Weight], config: Config | None = None) -> list[Weight]:

@@ -66,6 +66,7 @@ def _squeeze(weight: Weight) -> Weight:
         shape=shape,
         load=lambda: weight.load().reshape(shape),
         load_rows=None,
+        squeezed=len(weight.shape) - 2,
         kind=None if weight.kind == "stack" else weight.kind,
     )
 

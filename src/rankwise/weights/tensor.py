@@ -75,6 +75,9 @@ class Weight:
     # Loads some rows of the first axis alone: from a start, so many. Where it can't, None.
     load_rows: Callable[[int, int], Tensor] | None = None
 
+    # How many sides of 1 the stored tensor has in front of `shape`, as tables of positions do.
+    squeezed: int = 0
+
     # Of a product of thin factors: its non-zero singular values, without forming it.
     singular_values: Callable[[], Array] | None = None
     factors: Factors | None = None  # those of a LoRA

@@ -1,0 +1,168 @@
+"""Where PEFT can put a changed tensor: a LoRA, a module stored whole, or the tensor itself.
+
+PEFT finds the modules of `target_modules` by the end of their names at a dot, and those of
+`modules_to_save` by the end alone: "bn1" also means "layer1.0.bn1" and "mybn1".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from torch import nn
+
+from rankwise.adapters.pairs import Pair
+from rankwise.weights.kinds import infer_kind
+from rankwise.weights.tensor import Status
+
+# What a LoRA is put on; "transposed" is GPT-2's Conv1D, stored as in × out.
+Form = Literal["linear", "transposed", "embedding", "convolution"]
+
+_PLAIN = re.compile(r"[\w.]+", re.ASCII)
+
+
+def find_lora_form(pair: Pair, module: nn.Module | None = None) -> Form | None:
+    """Return what kind of layer PEFT sees in a weight, None where it can't put a LoRA on it.
+
+    Args:
+        pair: The weight in both networks.
+        module: The module that owns it, where that is known; else name and shape must tell.
+    """
+    if not pair.name.endswith(".weight") or pair.tuned.squeezed:
+        return None
+    if module is not None:
+        return _find_form_of_module(module)
+    weight = pair.tuned
+    if weight.obstacle is not None and weight.obstacle[0] is Status.NOT_A_WEIGHT:
+        return None
+    kind = weight.kind or pair.base.kind or infer_kind(pair.name, weight.shape)
+    if kind == "embedding" and len(weight.shape) == 2:
+        return "embedding"
+    if kind == "linear" and len(weight.shape) == 2:
+        return "transposed" if pair.output_axis == 1 else "linear"
+    # One channel per filter may be a depthwise convolution, to which PEFT can't merge a LoRA.
+    is_plain = kind in ("conv1d", "conv2d", "conv3d") and weight.shape[1] > 1
+    return "convolution" if is_plain and pair.output_axis == 0 else None
+
+
+def _find_form_of_module(module: nn.Module) -> Form | None:
+    if isinstance(module, nn.Embedding):
+        return "embedding"
+    if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
+        return "transposed"
+    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return None  # of nn.MultiheadAttention, which never calls it
+    if isinstance(module, nn.Linear):
+        return "linear"
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        # PEFT merges no grouped ones, and its factors know neither dilation nor padding modes.
+        is_plain = module.groups == 1 and set(module.dilation) == {1}
+        return "convolution" if is_plain and module.padding_mode == "zeros" else None
+    return None
+
+
+def make_lora_options(ranks: Mapping[str, int], modules: Iterable[str]) -> dict[str, Any]:
+    """Return options of `peft.LoraConfig`: which modules, and r = α of each.
+
+    PEFT takes names as the ends of modules' names: where one means another module too, the modules
+    are given as one regular expression.
+
+    Args:
+        ranks: The rank of each module.
+        modules: All modules of the network.
+
+    Example:
+        >>> make_lora_options({"a.fc": 4, "b.fc": 4, "c.fc": 2}, [])["rank_pattern"]
+        {'c.fc': 2}
+        >>> make_lora_options({"fc": 4}, ["fc", "a.fc"])["target_modules"]
+        '(fc)'
+    """
+    counts = Counter(ranks.values())
+    usual = max(counts, key=lambda rank: (counts[rank], -rank))
+    known = list(modules)
+    meant = {name: _list_others(name, known) for name in ranks}
+    # PEFT takes the first key that matches the end of a name: the longest come first, and those
+    # that a shorter one would match as well.
+    others = {name for name, rank in ranks.items() if rank != usual}
+    others |= {other for name in list(others) for other in meant[name] if other in ranks}
+    pattern = {escape(name): ranks[name] for name in sorted(others, key=len, reverse=True)}
+    is_ambiguous = any(meant.values())
+    return {
+        "r": usual,
+        "lora_alpha": usual,
+        "target_modules": make_regex(ranks) if is_ambiguous else list(ranks),
+        "rank_pattern": pattern,
+        "alpha_pattern": dict(pattern),
+    }
+
+
+def _list_others(name: str, modules: Sequence[str]) -> list[str]:
+    """Return the other modules whose names end as this one does, for PEFT's patterns."""
+    ending = re.compile(rf"(.*\.)?({escape(name)})$")
+    return [other for other in modules if other != name and ending.match(other)]
+
+
+def make_regex(modules: Iterable[str]) -> str:
+    """Return one regular expression that matches the names of these modules and no others."""
+    return f"({'|'.join(map(re.escape, modules))})"
+
+
+def escape(name: str) -> str:
+    r"""Return a name as a pattern; older versions of PEFT also look a plain one up as it is.
+
+    Example:
+        >>> print(escape("h.0.fc"), escape("h.(0)"))
+        h.0.fc h\.\(0\)
+    """
+    return name if _PLAIN.fullmatch(name) else re.escape(name)
+
+
+def list_modules(tensors: Iterable[str]) -> dict[str, set[str]]:
+    """Return all modules that hold tensors, each with the names of its own ones.
+
+    Example:
+        >>> sorted(list_modules(["a.fc.weight", "a.scale"]).items())
+        [('a', {'scale'}), ('a.fc', {'weight'})]
+    """
+    modules: dict[str, set[str]] = defaultdict(set)
+    for tensor in tensors:
+        owner, _, last = tensor.rpartition(".")
+        modules[owner].add(last)
+        while owner:
+            owner = owner.rpartition(".")[0]
+            modules[owner] |= set()
+    modules.pop("", None)
+    return dict(modules)
+
+
+def choose_saved_modules(
+    wanted: Sequence[str], modules: Iterable[str], adapted: Iterable[str]
+) -> list[str]:
+    """Return the modules to store whole: those wanted, and others that PEFT takes them to mean.
+
+    A module can't be stored so if it, or one that its name means too, holds other modules or gets
+    a LoRA.
+
+    Args:
+        wanted: Modules with changed tensors.
+        modules: All modules of the network.
+        adapted: Modules with a LoRA.
+
+    Example:
+        >>> choose_saved_modules(["bn1"], ["bn1", "a", "a.bn1", "fc"], ["fc"])
+        ['bn1', 'a.bn1']
+    """
+    known, lora = list(modules), set(adapted)
+    parents = {module.rpartition(".")[0] for module in known}
+    chosen: dict[str, None] = {}
+    for module in wanted:
+        meant = [other for other in known if other.endswith(module)]
+        closed = {other for name in meant for other in known if other.endswith(name)}
+        if not _PLAIN.fullmatch(module) or closed != set(meant) or closed & (parents | lora):
+            continue
+        excluded = re.compile(rf"(^|.*\.){module}($|\..*)")  # as PEFT has it: dots match all
+        if not any(excluded.match(name) for name in lora):
+            chosen.update(dict.fromkeys([module, *meant]))
+    return list(chosen)

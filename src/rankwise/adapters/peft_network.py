@@ -1,0 +1,94 @@
+"""The network that an adapter is put on: what its tensors are called there, and its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from rankwise.adapters.pairs import Pair, Pairing, PairStatus
+from rankwise.adapters.peft_layout import Form, find_lora_form
+from rankwise.api import Target
+from rankwise.weights.combine import strip_names
+from rankwise.weights.tensor import Status
+
+
+@dataclass(frozen=True)
+class Network:
+    """How PEFT will see the tensors of both networks.
+
+    An adapter has the base's names. A folder of transformers is the exception: its base model may
+    be stored without the prefix that every class with a head adds when it loads it, and the tuned
+    network's names tell which class that is.
+
+    Attributes:
+        has_tuned_names: Whether the names are the tuned network's.
+        base_modules: The base's modules by name, where it is a module.
+        tuned_modules: The tuned network's.
+        computed: Weights of the base that a parametrization computes from others.
+    """
+
+    has_tuned_names: bool
+    base_modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    tuned_modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    computed: frozenset[str] = frozenset()
+
+    @classmethod
+    def find(cls, pairing: Pairing, base: Target, tuned: Target) -> Network:
+        """Return it for two networks as they were given."""
+        is_transformers = not isinstance(base, nn.Module) and "model_type" in pairing.base.config
+        parts = [w.obstacle[1] for w in pairing.base.tensors if _is_part(w.obstacle)]
+        return cls(
+            is_transformers,
+            _list_modules(base),
+            _list_modules(tuned),
+            frozenset(reason.removeprefix("part of ") for reason in parts),
+        )
+
+    def get_name(self, pair: Pair) -> str:
+        """Return what a tensor is called in the network that the adapter is put on."""
+        return pair.tuned.name if self.has_tuned_names else pair.base.name
+
+    def find_form(self, pair: Pair) -> Form | None:
+        """Return what kind of layer PEFT sees, None where it can't put a LoRA on it."""
+        module = self.base_modules.get(get_owner(pair.base.name))
+        module = module or self.tuned_modules.get(get_owner(pair.tuned.name))
+        return find_lora_form(pair, module)
+
+    def find_obstacle(self, pair: Pair) -> str:
+        """Return why a tensor can't be in an adapter at all, else ""."""
+        if pair.tuned.group is not None:
+            return "one of several matrices in a tensor, such as experts"
+        if pair.base.stored is None and pair.base.name in self.computed:
+            return "computed from other tensors, as by weight norm"
+        return ""
+
+
+def is_tied(pairing: Pairing) -> bool:
+    """Return whether the output layer is the input embedding, as far as the networks tell."""
+    if any(pair.status is PairStatus.TIED for pair in pairing.pairs):
+        return True
+    stated = pairing.tuned.config.get("tie_word_embeddings")
+    if isinstance(stated, bool):
+        return stated
+    # GPT-2 and others are tied without saying so: then the file has no output layer.
+    names = pairing.tuned.config.get("architectures")
+    has_head = any(weight.name.endswith("lm_head.weight") for weight in pairing.tuned.tensors)
+    return not has_head and isinstance(names, list | tuple) and "LMHead" in str(names)
+
+
+def _is_part(obstacle: tuple[Status, str] | None) -> bool:
+    return obstacle is not None and obstacle[0] is Status.MERGED
+
+
+def get_owner(name: str) -> str:
+    """Return the module of a tensor; "" for one of the network itself."""
+    return name.rpartition(".")[0]
+
+
+def _list_modules(target: Target) -> dict[str, nn.Module]:
+    if not isinstance(target, nn.Module):
+        return {}
+    names, modules = zip(*target.named_modules(remove_duplicate=False), strict=True)
+    return dict(zip(strip_names(names), modules, strict=True))

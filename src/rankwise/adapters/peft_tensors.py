@@ -1,0 +1,140 @@
+"""The tensors of an adapter's file: their names in PEFT, types and shapes, and where they lie."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankwise.checkpoints.safetensors import DTYPES
+from rankwise.checkpoints.source import get_buffer
+from rankwise.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from rankwise.adapters.extraction_plan import CopiedTensor, LayerPlan
+    from rankwise.adapters.low_rank import Factors
+
+_ROOT = "base_model.model"
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_ALIGNMENT = 8
+
+
+class Spec(NamedTuple):
+    """What is known of a tensor before its numbers."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of its numbers."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def list_specs(layers: Sequence[LayerPlan], copied: Sequence[CopiedTensor]) -> dict[str, Spec]:
+    """Return all tensors of an adapter by their names in its file."""
+    specs = {}
+    for layer in layers:
+        if layer.rank:
+            specs.update(_list_factors(layer))
+    adapted = {layer.module for layer in layers if layer.rank}
+    for tensor in copied:
+        specs[name_copied(tensor.name, adapted)] = Spec(tensor.weight.dtype, tensor.shape)
+    return specs
+
+
+def name_copied(name: str, adapted: Iterable[str]) -> str:
+    """Return the name of a tensor that is stored whole; PEFT moves a layer below its LoRA.
+
+    Example:
+        >>> name_copied("fc.bias", {"fc"}), name_copied("norm.bias", {"fc"})
+        ('base_model.model.fc.base_layer.bias', 'base_model.model.norm.bias')
+    """
+    owner, _, last = name.rpartition(".")
+    return f"{_ROOT}.{owner}.base_layer.{last}" if owner in adapted else f"{_ROOT}.{name}"
+
+
+def _list_factors(layer: LayerPlan) -> dict[str, Spec]:
+    first, second = f"{_ROOT}.{layer.module}.", layer.shape
+    rank, dtype = layer.rank, layer.dtype
+    if layer.form == "embedding":
+        return {
+            f"{first}lora_embedding_A": Spec(dtype, (rank, second[0])),
+            f"{first}lora_embedding_B": Spec(dtype, (second[1], rank)),
+        }
+    outputs, inputs = second[:2] if layer.form != "transposed" else second[::-1]
+    ones = (1,) * (len(second) - 2)
+    return {
+        f"{first}lora_A.weight": Spec(dtype, (rank, inputs, *second[2:])),
+        f"{first}lora_B.weight": Spec(dtype, (outputs, rank, *ones)),
+    }
+
+
+def name_factors(layer: LayerPlan, factors: Factors) -> dict[str, Tensor]:
+    """Return the factors of a layer's change, out × in, by their names and in PEFT's shapes."""
+    # An embedding's outputs are its columns: B·A is the transposed change.
+    is_embedding = layer.form == "embedding"
+    second, first = (
+        (factors.left.T, factors.right.T) if is_embedding else (factors.right, factors.left)
+    )
+    specs = _list_factors(layer)
+    pairs = zip(specs.items(), (second, first), strict=True)
+    return {name: tensor.reshape(spec.shape).to(spec.dtype) for (name, spec), tensor in pairs}
+
+
+def count_bytes(specs: Mapping[str, Spec]) -> int:
+    """Return the size of a safetensors file with these tensors.
+
+    Example:
+        >>> count_bytes({"a": Spec(torch.float32, (2, 3))})
+        120
+    """
+    return len(_make_header(specs)[0]) + sum(spec.bytes for spec in specs.values())
+
+
+def write_tensors(
+    path: Path, specs: Mapping[str, Spec], tensors: Iterable[tuple[str, Tensor]]
+) -> None:
+    """Write a safetensors file whose tensors come one after another, in any order.
+
+    Args:
+        path: The new file.
+        specs: All tensors.
+        tensors: Their names and numbers.
+
+    Raises:
+        CheckpointError: If a tensor is not as its spec says.
+    """
+    header, places = _make_header(specs)
+    with path.open("xb") as file:
+        file.write(header)
+        for name, tensor in tensors:
+            spec = specs[name]
+            if (tensor.dtype, tuple(tensor.shape)) != spec:
+                raise CheckpointError(f"{name}: changed while it was being read; try again.")
+            file.seek(len(header) + places[name])
+            numbers = tensor.detach().cpu().contiguous().reshape(-1)
+            file.write(get_buffer(numbers.view(torch.uint8)) if spec.bytes else b"")
+
+
+def _make_header(specs: Mapping[str, Spec]) -> tuple[bytes, dict[str, int]]:
+    """Return the start of the file, and where each tensor begins after it: wide types first."""
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    places, place = {}, 0
+    for name in sorted(specs, key=lambda name: (-specs[name].dtype.itemsize, name)):
+        spec = specs[name]
+        end = place + spec.bytes
+        entries[name] = {
+            "dtype": _NAMES[spec.dtype],
+            "shape": list(spec.shape),
+            "data_offsets": [place, end],
+        }
+        places[name], place = place, end
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text, places
