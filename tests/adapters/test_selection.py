@@ -9,13 +9,13 @@ from torch import nn
 
 import rankwise
 from rankwise.adapters import select_layers
+from rankwise.adapters.peft_layout import make_regex
 from rankwise.adapters.selection import choose_share
 from rankwise.adapters.selection_formats import (
     format_axolotl,
     format_json,
     format_selection,
     make_peft_options,
-    make_regex,
 )
 from rankwise.errors import ArgumentError, TargetError
 
@@ -193,9 +193,9 @@ def test_each_regular_expression_for_axolotl_matches_one_parameter(net):
 
 def test_a_name_with_signs_of_a_regular_expression_stands_for_itself():
     weights = {f"h.{i}.fc+(x).weight": torch.randn(8, 8) for i in range(2)}
-    layers = list(select_layers(weights, 1.0).chosen)
-    assert re.fullmatch(make_regex(layers), "h.0.fc+(x)")
-    assert not re.fullmatch(make_regex(layers), "h.0xfc+(x)")
+    modules = [layer.module for layer in select_layers(weights, 1.0).chosen]
+    assert re.fullmatch(make_regex(modules), "h.0.fc+(x)")
+    assert not re.fullmatch(make_regex(modules), "h.0xfc+(x)")
 
 
 def test_parameters_that_are_no_weight_of_a_module_are_named_but_not_for_peft():

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -34,6 +34,7 @@ from rankwise.weights.tensor import LOAD_ERRORS, Array, Weight
 
 _STATUSES = {PairStatus.TIED: ChangeStatus.TIED, PairStatus.RESHAPED: ChangeStatus.RESHAPED}
 _ROUNDED = 0.1  # of the expected rounding errors, beyond the rank: less means there were none
+_SHORT = (torch.bfloat16, torch.float16)
 _BLOCK = CHUNK // 8  # entries that are converted to float64 at a time
 
 
@@ -132,8 +133,7 @@ def measure_pair(pair: Pair, workspace: Workspace | None = None) -> TensorChange
         1
     """
     try:
-        with torch.no_grad():
-            return _measure(pair, *pair.load(), workspace or Workspace())
+        return factorise_change(pair, workspace).record
     except NotFiniteError as error:
         return _make_pair_record(pair, ChangeStatus.NOT_FINITE, str(error))
     except LOAD_ERRORS as error:  # a record, never the end of a comparison
@@ -141,27 +141,85 @@ def measure_pair(pair: Pair, workspace: Workspace | None = None) -> TensorChange
         return _make_pair_record(pair, ChangeStatus.NOT_COMPARABLE, reason)
 
 
-def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> TensorChange:
+@dataclass(frozen=True, slots=True)
+class FactorisedChange:
+    """What was measured of a pair, with the singular values.
+
+    Attributes:
+        record: The figures.
+        tuned_norm: ‖W‖ of the tuned network.
+        spectrum: Of ΔW, for matrices that changed by more than rounding.
+        signal: What EVBMF keeps of it.
+    """
+
+    record: TensorChange
+    tuned_norm: float
+    spectrum: Spectrum | None = None
+    signal: LowRank | None = None
+
+    @property
+    def cosine(self) -> float | None:
+        """Of the angle between both tensors; None where one is zero, or nothing was measured."""
+        old, new, moved = self.record.base_norm, self.tuned_norm, self.record.norm
+        if not old or not new or moved is None:
+            return None
+        return (old / new + new / old - (moved / old) * (moved / new)) / 2
+
+
+def factorise_change(pair: Pair, workspace: Workspace | None = None) -> FactorisedChange:
+    """Measure the change of a pair that can be compared; what fails raises its error.
+
+    Raises:
+        NotFiniteError: If one side holds NaN or infinity.
+        RankwiseError: If a file changed or is damaged; also what else LOAD_ERRORS lists.
+    """
+    with torch.no_grad():
+        return _measure(pair, *pair.load(), workspace or Workspace())
+
+
+def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> FactorisedChange:
     record = _make_pair_record(pair, ChangeStatus.CHANGED, _list_caveats(pair))
     record = replace(record, base_norm=_compute_norm(base))
+    tuned_norm = _compute_norm(tuned)
     change = subtract(base, tuned)
     if not bool(change.any()):
-        return replace(record, status=ChangeStatus.UNCHANGED, norm=0.0)
-    before, after = find_stored_type(pair.base, base), find_stored_type(pair.tuned, tuned)
+        unchanged = replace(record, status=ChangeStatus.UNCHANGED, norm=0.0)
+        return FactorisedChange(unchanged, tuned_norm)
+    before, after = _find_type(pair.base, base), _find_type(pair.tuned, tuned)
     is_rounding = before.epsilon != after.epsilon and _can_round(base, tuned, change, before, after)
     record = replace(record, norm=_compute_norm(change))
+    rounding = replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
     if is_rounding and (after.epsilon > before.epsilon or pair.form != "matrix"):
-        return replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
+        return FactorisedChange(rounding, tuned_norm)
     if pair.form != "matrix":
-        return record
+        return FactorisedChange(record, tuned_norm)
     spectrum, part = _factorise(pair, (base, tuned, change), (before, after), workspace)
     if is_rounding and part.rank == 0:
-        return replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
+        return FactorisedChange(rounding, tuned_norm)
     energy = np.square(spectrum.values / spectrum.values[0])
     # A single row or column that changed is of rank 1, though EVBMF can't tell it from noise.
     rank = 1 if float(energy[1:].sum()) < np.finfo(np.float64).eps else part.rank
     share = float(energy[:rank].sum() / energy.sum())
-    return replace(record, rank=rank, low_rank_share=min(share, 1.0))
+    record = replace(record, rank=rank, low_rank_share=min(share, 1.0))
+    return FactorisedChange(record, tuned_norm, spectrum, part)
+
+
+def _find_type(weight: Weight, tensor: Tensor) -> StoredType:
+    """Return the type that the numbers were rounded to, which may be stored in a longer one."""
+    stored = find_stored_type(weight, tensor)
+    if tensor.dtype not in (torch.float32, torch.float64) or weight.rounded_to is not None:
+        return stored
+    for dtype in _SHORT:
+        blocks = torch.split(tensor.reshape(-1), _BLOCK)
+        # Equal numbers, such as the ones of a new norm, tell nothing of the others' type.
+        if all(torch.equal(x, x.to(dtype).to(x.dtype)) for x in blocks) and _varies(tensor):
+            return StoredType.from_dtype(dtype)
+    return stored
+
+
+def _varies(tensor: Tensor) -> bool:
+    low, high = tensor.aminmax()
+    return bool(low != high)
 
 
 def _factorise(

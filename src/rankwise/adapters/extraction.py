@@ -7,33 +7,27 @@ singular ones.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
-import torch
+from dataclasses import dataclass, field
 
 from rankwise._text import format_count, format_name, sanitize
-from rankwise.adapters.delta import Delta, measure_delta
+from rankwise.adapters.change_records import ChangeStatus
+from rankwise.adapters.changes import factorise_change
+from rankwise.adapters.copied_tensors import copy_tensors
+from rankwise.adapters.extraction_layers import MatrixChange, fit_layers, rank_layers
 from rankwise.adapters.extraction_plan import (
-    LORA_TYPES,
     CopiedTensor,
     ExtractionOptions,
     ExtractionPlan,
     LayerPlan,
     LeftOut,
-    Place,
 )
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus, open_pairs
-from rankwise.adapters.peft_layout import Form, choose_saved_modules, list_modules
-from rankwise.adapters.peft_network import Network, get_owner, is_tied
-from rankwise.adapters.peft_tensors import count_bytes, list_specs
-from rankwise.adapters.rank_budget import Candidate, choose_rank, distribute
+from rankwise.adapters.peft_layout import list_modules
+from rankwise.adapters.peft_network import Network, is_tied
 from rankwise.api import Target
-from rankwise.errors import ArgumentError, CheckpointError, NotFiniteError
-from rankwise.numerics.spectrum import Array
+from rankwise.errors import CheckpointError, NotFiniteError
 
 Progress = Callable[[str, int, int], None]
 
@@ -46,8 +40,8 @@ _UNRELATED = 0.1
 class _Found:
     """What was measured of all pairs."""
 
-    matrices: list[tuple[Pair, Form, Delta]] = field(default_factory=list)
-    others: list[tuple[Pair, Delta]] = field(default_factory=list)
+    matrices: list[MatrixChange] = field(default_factory=list)
+    others: dict[str, float] = field(default_factory=dict)  # ‖Δ‖² by name
     left_out: list[LeftOut] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     cosines: list[float] = field(default_factory=list)
@@ -94,11 +88,10 @@ def plan_extraction(
     network = Network.find(pairing, base, tuned)
     found = _measure_all(pairing, network, progress)
     _refuse(pairing, found)
-    modules = list_modules(network.get_name(pair) for pair in pairing.pairs)
-    layers = _rank_layers(found.matrices, network, options)
-    copied = _copy_others(pairing, network, found, layers)
+    layers = rank_layers(found.matrices, options)
+    copied = copy_tensors(pairing, network, found.others, [x.module for x in layers if x.rank])
     if options.max_size is not None:
-        layers = _fit(layers, found.matrices, copied, options)
+        layers = fit_layers(layers, found.matrices, copied, options)
     if not copied and not any(layer.rank for layer in layers):
         raise CheckpointError(
             f"{sanitize(pairing.tuned.source)}: {format_count(len(layers), 'layer')} changed, but "
@@ -111,9 +104,9 @@ def plan_extraction(
         options,
         tuple(layers),
         tuple(copied),
-        (*found.left_out, *_list_single(pairing)),
+        _list_left_out(pairing, network, found, copied),
         found.unchanged,
-        tuple(modules),
+        tuple(list_modules(network.get_name(pair) for pair in pairing.pairs)),
         (*pairing.notes, *_list_notes(pairing, layers)),
     )
 
@@ -145,26 +138,26 @@ def _measure_all(pairing: Pairing, network: Network, progress: Progress | None) 
 def _measure(pair: Pair, network: Network, found: _Found) -> None:
     form = network.find_form(pair)
     try:
-        delta = measure_delta(pair, spectrum=form is not None)
+        change = factorise_change(pair)
     except NotFiniteError as error:
-        found.damaged.append(f"{format_name(pair.name)} ({error})")
+        found.damaged.append(f"{format_name(pair.name)}: {error}")
         return
-    if form is not None and delta.cosine is not None:
-        found.cosines.append(delta.cosine)
-    obstacle = network.find_obstacle(pair)
-    if delta.energy == 0:
+    record, obstacle = change.record, network.find_obstacle(pair)
+    energy = (record.norm or 0.0) ** 2
+    if form is not None and change.cosine is not None:
+        found.cosines.append(change.cosine)
+    if record.status is ChangeStatus.UNCHANGED:
         found.unchanged += 1
-    elif delta.rounding is not None:
-        kind = str(delta.rounding).removeprefix("torch.")
-        found.left_out.append(LeftOut(pair.name, f"only rounded to {kind}", delta.energy))
+    elif record.status is ChangeStatus.ROUNDING:
+        found.left_out.append(LeftOut(pair.name, f"rounding only, {record.reason}", energy))
     elif obstacle:
-        found.left_out.append(LeftOut(pair.name, obstacle, delta.energy))
+        found.left_out.append(LeftOut(pair.name, obstacle, energy))
     elif form is not None:
-        found.matrices.append((pair, form, delta))
+        found.matrices.append(MatrixChange(pair, network.get_name(pair), form, change))
     elif pair.base.stored is not None or pair.tuned.stored is not None:
-        found.left_out.append(LeftOut(pair.name, "quantised, and no layer for a LoRA"))
+        found.left_out.append(LeftOut(pair.name, "quantised, and no layer for a LoRA", energy))
     else:
-        found.others.append((pair, delta))
+        found.others[network.get_name(pair)] = energy
 
 
 def _is_same(pair: Pair) -> bool:
@@ -198,135 +191,13 @@ def _refuse(pairing: Pairing, found: _Found) -> None:
         )
 
 
-def _rank_layers(
-    matrices: Sequence[tuple[Pair, Form, Delta]], network: Network, options: ExtractionOptions
-) -> list[LayerPlan]:
-    """Return the layers with the ranks that the rule gives."""
-    layers = []
-    for pair, form, delta in matrices:
-        layer = _make_layer(pair, form, delta, network, options)
-        rank = choose_rank(_make_candidate(layer, delta), options.rank, options.max_rank)
-        layers.append(_set_rank(layer, delta, rank, shrink=options.shrink))
-    return layers
-
-
-def _make_layer(
-    pair: Pair, form: Form, delta: Delta, network: Network, options: ExtractionOptions
-) -> LayerPlan:
-    """Return the record of a layer without a rank."""
-    dtype = pair.tuned.dtype if pair.tuned.dtype in LORA_TYPES else torch.float32
-    relative = (delta.energy / delta.base_energy) ** 0.5 if delta.base_energy else math.inf
-    signal = 0 if delta.signal is None else delta.signal.rank
-    return LayerPlan(
-        network.get_name(pair),
-        form,
-        pair.tuned.shape,
-        rank=0,
-        # One row or column is of rank 1, whatever it holds.
-        signal=1 if min(pair.matrix_shape) == 1 else signal,
-        energy=delta.energy,
-        relative=relative,
-        kept=0.0,
-        parameters=0,
-        dtype=options.dtype or dtype,
-        pair=pair,
-    )
-
-
-def _make_candidate(layer: LayerPlan, delta: Delta) -> Candidate:
-    cost = sum(layer.pair.matrix_shape) * layer.dtype.itemsize
-    return Candidate(_get_values(delta), layer.signal, cost)
-
-
-def _get_values(delta: Delta) -> Array:
-    return np.empty(0) if delta.spectrum is None else delta.spectrum.values
-
-
-def _set_rank(layer: LayerPlan, delta: Delta, rank: int, *, shrink: bool) -> LayerPlan:
-    """Return a layer with its rank and what that keeps; shrunk values exist up to n' only."""
-    own = _get_values(delta)
-    shrunk = delta.signal.values[:rank] if shrink and delta.signal is not None else None
-    rank = rank if shrunk is None else len(shrunk)
-    error = own.copy()
-    error[:rank] -= own[:rank] if shrunk is None else shrunk
-    scale = float(own[0]) or 1.0
-    kept = 1 - float(np.square(error / scale).sum() / np.square(own / scale).sum())
-    return replace(
-        layer,
-        rank=rank,
-        kept=max(0.0, kept) if rank else 0.0,
-        parameters=rank * sum(layer.pair.matrix_shape),
-        values=None if shrunk is None else tuple(map(float, shrunk)),
-    )
-
-
-def _fit(
-    layers: Sequence[LayerPlan],
-    matrices: Sequence[tuple[Pair, Form, Delta]],
-    copied: Sequence[CopiedTensor],
-    options: ExtractionOptions,
-) -> list[LayerPlan]:
-    """Return the layers with ranks that fit into `max_size`, none above those that they have."""
-    limit = options.max_size or 0
-    # The header of the file counts too: at most what it is with all layers in it.
-    specs = list_specs(layers, copied)
-    factors = sum(layer.parameters * layer.dtype.itemsize for layer in layers)
-    fixed = count_bytes(specs) - factors
-    if fixed > limit:
-        raise ArgumentError(
-            f"Expected max_size of at least {fixed} bytes, got {limit}: so much is needed for "
-            f"{format_count(len(copied), 'tensor')} that can't be a LoRA, such as norms and biases."
-        )
-    deltas = [delta for _, _, delta in matrices]
-    candidates = [_make_candidate(*one) for one in zip(layers, deltas, strict=True)]
-    ranks = distribute(candidates, [layer.rank for layer in layers], limit - fixed)
-    rows = zip(layers, deltas, ranks, strict=True)
-    return [_set_rank(layer, delta, rank, shrink=options.shrink) for layer, delta, rank in rows]
-
-
-def _copy_others(
-    pairing: Pairing, network: Network, found: _Found, layers: Sequence[LayerPlan]
-) -> list[CopiedTensor]:
-    """Return the tensors to store whole, with all others of their modules."""
-    by_name = {network.get_name(pair): pair for pair in pairing.pairs}
-    energies = {network.get_name(pair): delta.energy for pair, delta in found.others}
-    modules = list_modules(by_name)
-    adapted = [layer.module for layer in layers if layer.rank]
-    wanted = [get_owner(name) for name in energies if not _is_bias(name)]
-    saved = choose_saved_modules(
-        [module for module in dict.fromkeys(wanted) if module],
-        modules,
-        {*adapted, *_list_partial(pairing, network, found)},
-    )
-    copied = []
-    for name, pair in by_name.items():
-        if get_owner(name) in saved:
-            copied.append(CopiedTensor(name, "module", energies.get(name, 0.0), pair.tuned))
-        elif name in energies:
-            place: Place = "bias" if _is_bias(name) else "tensor"
-            copied.append(CopiedTensor(name, place, energies[name], pair.tuned))
-    stored = {by_name[tensor.name].name for tensor in copied}
-    found.left_out = [item for item in found.left_out if item.name not in stored]
-    return copied
-
-
-def _is_bias(name: str) -> bool:
-    return name.rpartition(".")[2] == "bias"
-
-
-def _list_partial(pairing: Pairing, network: Network, found: _Found) -> set[str]:
-    """Return modules that can't be stored whole: not all of their tensors are in both networks."""
-    counters = {p.name for p in pairing.pairs if p.status is PairStatus.NOT_FLOATING}
-    left_out = {item.name for item in found.left_out} - counters
-    partial = {get_owner(network.get_name(p)) for p in pairing.pairs if p.name in left_out}
-    single = (*pairing.only_base, *pairing.only_tuned)
-    return partial | {get_owner(weight.name) for weight in single}
-
-
-def _list_single(pairing: Pairing) -> list[LeftOut]:
-    """Return what only one of the networks has; a tied output layer needs no storing."""
-    sides = (
-        (pairing.only_tuned, "only in the tuned network"),
-        (pairing.only_base, "only in the base"),
-    )
-    return [LeftOut(weight.name, reason) for weights, reason in sides for weight in weights]
+def _list_left_out(
+    pairing: Pairing, network: Network, found: _Found, copied: Sequence[CopiedTensor]
+) -> tuple[LeftOut, ...]:
+    """Return what is not in the adapter; counters are in it where their module is stored whole."""
+    names = {tensor.name for tensor in copied}
+    stored = {pair.name for pair in pairing.pairs if network.get_name(pair) in names}
+    left_out = [item for item in found.left_out if item.name not in stored]
+    left_out += [LeftOut(w.name, "only in the tuned network") for w in pairing.only_tuned]
+    left_out += [LeftOut(w.name, "only in the base") for w in pairing.only_base]
+    return tuple(left_out)

@@ -20,6 +20,9 @@ from rankwise.adapters.peft_layout import make_lora_options
 from rankwise.adapters.peft_tensors import list_specs, name_copied, name_factors, write_tensors
 from rankwise.api import Target
 
+# PEFT's own word for an adapter without a LoRA.
+_NO_LAYERS = {"r": 1, "lora_alpha": 1, "target_modules": "dummy-target-modules"}
+
 
 @dataclass(frozen=True)
 class Extraction:
@@ -145,7 +148,7 @@ def make_config(plan: ExtractionPlan, base: BaseModel) -> dict[str, Any]:
         "task_type": base.find_task(plan.pairing.tuned.config),
         "base_model_name_or_path": base.name,
         "inference_mode": True,
-        **make_lora_options(ranks, plan.modules),
+        **(make_lora_options(ranks, plan.modules) if ranks else _NO_LAYERS),
         "fan_in_fan_out": "transposed" in forms and "linear" not in forms,
         "bias": "all" if any(t.place == "bias" for t in plan.copied) else "none",
         "modules_to_save": saved or None,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import nn
 
 from rankwise.adapters.pairs import Pair
 from rankwise.weights.kinds import infer_kind
-from rankwise.weights.tensor import Status
+from rankwise.weights.tensor import Status, Weight
 
 # What a LoRA is put on; "transposed" is GPT-2's Conv1D, stored as in × out.
 Form = Literal["linear", "transposed", "embedding", "convolution"]
@@ -61,6 +61,39 @@ def _find_form_of_module(module: nn.Module) -> Form | None:
         is_plain = module.groups == 1 and set(module.dilation) == {1}
         return "convolution" if is_plain and module.padding_mode == "zeros" else None
     return None
+
+
+def find_special(weights: Sequence[Weight]) -> Iterator[str]:
+    """Yield weights that can't have a LoRA of their own, as far as other tensors tell.
+
+    nn.MultiheadAttention never calls its output projection. A grouped convolution shows only by its
+    few inputs: fewer than any layer before it has outputs, or as many as divide those of the layer
+    right before it, which then has the same width. A transposed one has a bias per column.
+
+    Example:
+        >>> import torch
+        >>> from rankwise.weights.module import describe_tensor
+        >>> shapes = {"a.weight": (32, 3, 3, 3), "b.weight": (32, 8, 3, 3)}
+        >>> list(find_special([describe_tensor(n, torch.zeros(s)) for n, s in shapes.items()]))
+        ['b.weight']
+    """
+    shapes = {weight.name: weight.shape for weight in weights}
+    outputs: list[int] = []
+    for weight in weights:
+        parent = weight.name.removesuffix("out_proj.weight")
+        stacked = {f"{parent}in_proj_weight", f"{parent}q_proj_weight"}
+        if parent != weight.name and stacked & shapes.keys():
+            yield weight.name
+        if len(weight.shape) not in (3, 4, 5) or not weight.name.endswith(".weight"):
+            continue
+        count, inputs = weight.shape[:2]
+        bias = shapes.get(f"{weight.name.removesuffix('weight')}bias", (count,))
+        has_width = bool(outputs) and outputs[-1] == count and inputs < count
+        is_wide = max(weight.shape[2:]) > 1
+        is_grouped = is_wide and has_width and count % inputs == 0
+        if is_grouped or bias != (count,) or inputs < min(outputs, default=0):
+            yield weight.name
+        outputs.append(count)
 
 
 def make_lora_options(ranks: Mapping[str, int], modules: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
-from rankwise.adapters.peft_layout import Form, find_lora_form
+from rankwise.adapters.peft_layout import Form, find_lora_form, find_special
 from rankwise.api import Target
 from rankwise.weights.combine import strip_names
 from rankwise.weights.tensor import Status
@@ -27,12 +27,15 @@ class Network:
         base_modules: The base's modules by name, where it is a module.
         tuned_modules: The tuned network's.
         computed: Weights of the base that a parametrization computes from others.
+        special: Weights of the base to which the names and shapes of others say that PEFT can't
+            merge a LoRA.
     """
 
     has_tuned_names: bool
     base_modules: Mapping[str, nn.Module] = field(default_factory=dict)
     tuned_modules: Mapping[str, nn.Module] = field(default_factory=dict)
     computed: frozenset[str] = frozenset()
+    special: frozenset[str] = frozenset()
 
     @classmethod
     def find(cls, pairing: Pairing, base: Target, tuned: Target) -> Network:
@@ -44,6 +47,7 @@ class Network:
             _list_modules(base),
             _list_modules(tuned),
             frozenset(reason.removeprefix("part of ") for reason in parts),
+            frozenset(find_special(pairing.base.tensors)),
         )
 
     def get_name(self, pair: Pair) -> str:
@@ -54,6 +58,8 @@ class Network:
         """Return what kind of layer PEFT sees, None where it can't put a LoRA on it."""
         module = self.base_modules.get(get_owner(pair.base.name))
         module = module or self.tuned_modules.get(get_owner(pair.tuned.name))
+        if module is None and pair.base.name in self.special:
+            return None
         return find_lora_form(pair, module)
 
     def find_obstacle(self, pair: Pair) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rankwise._table import Cell, Column, Table, draw_bar
 from rankwise._text import format_count, format_name, format_percent
+from rankwise.adapters.peft_layout import make_lora_options, make_regex
 from rankwise.adapters.selection import RankedLayer, Selection, get_sides
 from rankwise.errors import ArgumentError
 
@@ -26,7 +27,7 @@ def format_selection(selection: Selection, form: Format) -> str:
         return json.dumps(make_peft_options(selection), indent=2) + "\n"
     if form == "axolotl":
         return format_axolotl(selection)
-    return f"{make_regex(list_modules(selection))}\n"
+    return f"{make_regex(layer.module or '' for layer in list_modules(selection))}\n"
 
 
 def list_modules(selection: Selection) -> list[RankedLayer]:
@@ -62,32 +63,14 @@ def make_peft_options(selection: Selection) -> dict[str, Any]:
         >>> make_peft_options(select_layers(weights, 1.0, rank=2))["target_modules"]
         ['h.0.fc', 'h.1.fc']
     """
-    layers = list_modules(selection)
-    ranks = {layer.module or "": layer.lora_rank for layer in layers}
-    known = [layer.module for layer in selection.layers if layer.module]
-    is_ambiguous = any(other.endswith(f".{name}") for name in ranks for other in known)
-    usual = max(set(ranks.values()), key=lambda rank: (list(ranks.values()).count(rank), -rank))
-    # PEFT takes the first key that matches the end of a name: the longest first.
-    others = sorted((name for name, rank in ranks.items() if rank != usual), key=len, reverse=True)
-    pattern = {re.escape(name): ranks[name] for name in others}
-    return {
-        "r": usual,
-        "lora_alpha": usual,
-        "target_modules": make_regex(layers) if is_ambiguous else list(ranks),
-        "rank_pattern": pattern,
-        "alpha_pattern": dict(pattern),
-    }
+    ranks = {layer.module or "": layer.lora_rank for layer in list_modules(selection)}
+    return make_lora_options(ranks, [layer.module for layer in selection.layers if layer.module])
 
 
 def format_axolotl(selection: Selection) -> str:
     """Return the YAML of axolotl's `unfrozen_parameters`: a regular expression per weight."""
     names = (re.escape(layer.name).replace("'", "''") for layer in selection.chosen)
     return "unfrozen_parameters:\n" + "".join(f"  - '^{name}$'\n" for name in names)
-
-
-def make_regex(layers: list[RankedLayer]) -> str:
-    """Return one regular expression that matches the names of these modules and no others."""
-    return f"({'|'.join(re.escape(layer.module or '') for layer in layers)})"
 
 
 def format_json(selection: Selection) -> str:
