@@ -179,6 +179,13 @@ class ExtractionPlan:
         return count_bytes(list_specs(self.layers, self.copied))
 
     @property
+    def energy(self) -> float:
+        """‖Δ‖² of all tensors where it could be measured."""
+        energies = [layer.energy for layer in self.layers]
+        energies += [tensor.energy for tensor in self.copied]
+        return math.fsum(energies + [item.energy or 0.0 for item in self.left_out])
+
+    @property
     def kept(self) -> float:
         """The share of ‖Δ‖² of all tensors that the adapter holds, by the singular values."""
         return self.compute_kept({})
@@ -186,6 +193,4 @@ class ExtractionPlan:
     def compute_kept(self, shares: Mapping[str, float]) -> float:
         """Return the share of ‖Δ‖² that is kept where some layers keep other shares of theirs."""
         kept = math.fsum(shares.get(x.name, x.kept) * x.energy for x in self.layers)
-        kept += math.fsum(tensor.energy for tensor in self.copied)
-        items = (*self.layers, *self.copied, *self.left_out)
-        return kept / math.fsum(item.energy or 0.0 for item in items)
+        return (kept + math.fsum(tensor.energy for tensor in self.copied)) / self.energy

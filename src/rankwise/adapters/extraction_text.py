@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rankwise._table import Cell, Column, Table, draw_bar
 from rankwise._text import format_count, format_name, sanitize
 from rankwise.adapters.extraction_files import Extraction
-from rankwise.adapters.extraction_plan import ExtractionPlan, LayerPlan
+from rankwise.adapters.extraction_plan import ExtractionPlan, Place
 from rankwise.adapters.model_card import format_share
 
 _BAR_WIDTH = 8
+_KINDS: tuple[tuple[Place, str], ...] = (
+    ("module", "of norms and other modules"),
+    ("bias", "biases"),
+    ("tensor", "others"),
+)
 _MOST = 8  # names of a kind that are listed
 
 
@@ -47,14 +52,14 @@ def describe_plan(plan: ExtractionPlan) -> list[str]:
         f"parameters ({changed:,} in the layers that changed)."
     ]
     counts = Counter(tensor.place for tensor in plan.copied)
-    kinds = {"module": "in modules with norms and the like", "bias": "biases", "tensor": "others"}
     if counts:
-        listed = ", ".join(f"{counts[place]} {kinds[place]}" for place in kinds if counts[place])
+        listed = ", ".join(f"{counts[place]} {kind}" for place, kind in _KINDS if counts[place])
         sentences.append(f"Stored whole: {format_count(len(plan.copied), 'tensor')} ({listed}).")
     if empty:
         sentences.append(
             f"Left out {format_count(len(empty), 'layer')} of rank 0, with "
-            f"{format_share(_share(empty, plan))} of ‖Δ‖²: {_list(x.module for x in empty)}."
+            f"{format_share(math.fsum(x.energy for x in empty) / plan.energy)} of ‖Δ‖²: "
+            f"{_list(x.module for x in empty)}."
         )
     by_reason: dict[str, list[str]] = {}
     for item in plan.left_out:
@@ -124,11 +129,6 @@ def make_document(plan: ExtractionPlan, extraction: Extraction | None = None) ->
 def format_json(plan: ExtractionPlan, extraction: Extraction | None = None) -> str:
     """Return the same as JSON."""
     return json.dumps(make_document(plan, extraction), indent=2, allow_nan=False) + "\n"
-
-
-def _share(layers: Sequence[LayerPlan], plan: ExtractionPlan) -> float:
-    items = (*plan.layers, *plan.copied, *plan.left_out)
-    return sum(x.energy for x in layers) / math.fsum(item.energy or 0.0 for item in items)
 
 
 def _list(names: Iterable[str]) -> str:

@@ -41,12 +41,12 @@ class Network:
     def find(cls, pairing: Pairing, base: Target, tuned: Target) -> Network:
         """Return it for two networks as they were given."""
         is_transformers = not isinstance(base, nn.Module) and "model_type" in pairing.base.config
-        parts = [w.obstacle[1] for w in pairing.base.tensors if _is_part(w.obstacle)]
+        obstacles = [weight.obstacle for weight in pairing.base.tensors if weight.obstacle]
         return cls(
             is_transformers,
             _list_modules(base),
             _list_modules(tuned),
-            frozenset(reason.removeprefix("part of ") for reason in parts),
+            frozenset(why.removeprefix("part of ") for x, why in obstacles if x is Status.MERGED),
             frozenset(find_special(pairing.base.tensors)),
         )
 
@@ -82,10 +82,6 @@ def is_tied(pairing: Pairing) -> bool:
     names = pairing.tuned.config.get("architectures")
     has_head = any(weight.name.endswith("lm_head.weight") for weight in pairing.tuned.tensors)
     return not has_head and isinstance(names, list | tuple) and "LMHead" in str(names)
-
-
-def _is_part(obstacle: tuple[Status, str] | None) -> bool:
-    return obstacle is not None and obstacle[0] is Status.MERGED
 
 
 def get_owner(name: str) -> str:
