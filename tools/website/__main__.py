@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tools.website.commands import make_command_page
 from tools.website.links import find_broken_links
+from tools.website.notebooks import write_notebooks
 from tools.website.pages import ROOT, copy_pages
 from tools.website.reference import write_reference
 
@@ -20,6 +21,7 @@ def gather_pages(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     copy_pages(folder)
     shutil.copytree(ASSETS, folder / "assets")
+    write_notebooks(folder / "notebooks")
     reference = folder / "reference"
     reference.mkdir()
     write_reference(reference)

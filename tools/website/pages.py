@@ -37,6 +37,7 @@ def rewrite_links(text: str, path: str) -> str:
             raise FileNotFoundError(f"{path} links to {link}: expected a file of the repository")
         here = posixpath.dirname(path).removeprefix("docs").lstrip("/") or "."
         page = ELSEWHERE.get(target) or target.removeprefix("docs/")
+        page = page.removesuffix(".ipynb") + ".md" if page.endswith(".ipynb") else page
         if page != target:
             return posixpath.relpath(page, here)
         kind = "tree" if (ROOT / target).is_dir() else "blob"
