@@ -5,7 +5,7 @@ import shutil
 import pytest
 from tools.results import pages
 
-from rankwise.study import unpack
+from rankwise.study import collect_results, read_study, unpack
 from tests.study.small_study import study_in, written
 
 pytest.importorskip("lightning_fabric")
@@ -23,6 +23,14 @@ def test_the_pages_follow_from_the_records(found):
 
 def test_a_table_without_records_says_so():
     assert "(No records of scale_up yet.)" in pages.make_findings({})
+
+
+def test_a_table_of_some_runs_says_how_many_are_missing(found):
+    some = found["table_1a"].runs[:3]
+    study = read_study(pages.STUDIES / "controls.toml")
+    partial = collect_results(some, study)
+    text = pages.make_findings({"controls": partial})
+    assert f"runs that are missing yet: {partial.missing} of controls." in text
 
 
 def test_every_study_has_a_section_and_every_section_words_that_are_its_own():

@@ -98,7 +98,11 @@ def make_findings(found: Mapping[str, StudyResults]) -> str:
         missing = [name for name in names if name not in found]
         if missing:
             return f"(No records of {' and '.join(missing)} yet.)"
-        return table([found[name] for name in names])
+        open_runs = [f"{n} of {name}" for name in names if (n := found[name].missing)]
+        text = table([found[name] for name in names])
+        if not open_runs:
+            return text
+        return f"**Not complete:** runs that are missing yet: {', '.join(open_runs)}.\n\n{text}"
 
     return re.sub(r"^<!-- (\w+) -->$", make, words, flags=re.MULTILINE)
 
