@@ -114,6 +114,14 @@ def test_names_from_files_are_safe_in_text():
     assert "evil\\x1b[31m\\x0a\\u202e.weight" in result.table()
 
 
+def test_notebooks_show_the_same_as_html():
+    name = "<b>evil\u202e.weight"
+    base = {name: torch.zeros(4, 4), "same.weight": torch.eye(4)}
+    html = rankwise.diff(base, base | {name: torch.ones(4, 4)})._repr_html_()
+    assert "<td>&lt;b&gt;evil\\u202e.weight</td>" in html
+    assert html.index("1 of 2 tensors changed") < html.index("<table>") < html.index("same.weight")
+
+
 def test_targets_of_other_types_are_refused():
     with pytest.raises(rankwise.TargetError, match="got int"):
         rankwise.diff(3, {"a.weight": torch.eye(4)})

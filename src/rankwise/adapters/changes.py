@@ -231,13 +231,13 @@ def _factorise(
     """Factorise ΔW; errors of storing the tuned network, and if need be the base, are noise."""
     base, tuned, change = map(pair.unfold, tensors)
     before, after = stored
-    spectrum, part = factorise(change, after, workspace, rounded=tuned)
+    spectrum, part = factorise(change, after, workspace, rounded=tuned, rank_only=True)
     if part.rank and before.epsilon > after.epsilon:
         # Either the network was tuned from the stored base, which then is exact, or from a finer
         # one. Then the errors of the base are in ΔW, and their energy is beyond its rank.
         beyond = math.hypot(*spectrum.values[part.rank :])
         if beyond > _ROUNDED * _estimate_rounding(base, before):
-            spectrum, part = factorise(change, before, workspace, rounded=base)
+            spectrum, part = factorise(change, before, workspace, rounded=base, rank_only=True)
     return spectrum, part
 
 

@@ -22,9 +22,10 @@ from rankwise.api import Target, probe
 from rankwise.errors import ArgumentError, ProbeMismatchError
 from rankwise.probes.diff import ProbeDiff
 from rankwise.probes.diff_text import align_changes, count_moves, format_changes
+from rankwise.probes.html import format_lines_html
 from rankwise.probes.parallel import Progress
 from rankwise.probes.results import Probe, is_saved_probe
-from rankwise.probes.text import Line, format_metric, format_total_rank
+from rankwise.probes.text import MOST_ROWS, Line, format_metric, format_total_rank
 from rankwise.probes.workers import Resources
 
 if TYPE_CHECKING:
@@ -133,6 +134,12 @@ class NetworkDiff:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        lines = self.align_rows(top=MOST_ROWS, width=None)
+        return format_lines_html(
+            "\n".join(self.describe()), lines, "\n".join(self.describe_others())
+        )
 
     def __repr__(self) -> str:
         if self.weights is None:

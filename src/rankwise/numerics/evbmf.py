@@ -17,6 +17,7 @@ from rankwise.errors import ArgumentError
 from rankwise.numerics.free_energy import FreeEnergy
 from rankwise.numerics.rounding import StoredType, can_explain, count_directions
 from rankwise.numerics.spectrum import (
+    RANK_RESOLUTION,
     Array,
     Spectrum,
     Workspace,
@@ -113,6 +114,7 @@ def factorise(
     *,
     rounded: Tensor | None = None,
     overlap: bool = False,
+    rank_only: bool = False,
 ) -> tuple[Spectrum, LowRank]:
     """Compute a matrix's spectrum and its low-rank part by the fastest accurate route.
 
@@ -124,6 +126,7 @@ def factorise(
         rounded: The numbers whose rounding to `stored` is in the matrix, where these are not its
             own, as in the difference of two weights.
         overlap: Whether to compute `Spectrum.overlap` where that costs little.
+        rank_only: Whether the rank is enough, and small singular values may be less accurate.
 
     Returns:
         The spectrum of the matrix, and what EVBMF keeps of it.
@@ -135,7 +138,8 @@ def factorise(
     part, lowest = _split(spectrum.values, spectrum.columns)
     # EVBMF depends on the values at its lowest threshold and above. Where that is below the
     # resolution of the Gram matrix, the values there are rounding errors, not weights.
-    if lowest < spectrum.resolution:
+    finest = RANK_RESOLUTION * float(spectrum.values[0]) if rank_only else math.inf
+    if lowest < min(spectrum.resolution, finest):
         spectrum = compute_spectrum(weight)
         part, _ = _split(spectrum.values, spectrum.columns)
     if part.rank == 0:
@@ -143,7 +147,8 @@ def factorise(
     stored = stored or StoredType.from_dtype(weight.dtype)
     if part.noise_variance == 0.0 and (alive := _find_alive(weight)) is not None:
         rest = None if rounded is None else _select(rounded, *alive)
-        return spectrum, factorise(_select(weight, *alive), stored, rounded=rest)[1]
+        alone = _select(weight, *alive)
+        return spectrum, factorise(alone, stored, rounded=rest, rank_only=rank_only)[1]
     smallest = float(spectrum.values[part.rank - 1])
     numbers = weight if rounded is None else rounded
     is_own = rounded is None

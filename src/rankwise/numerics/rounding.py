@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rankwise.numerics.free_energy import Array, FreeEnergy, compute_limits
 from rankwise.numerics.spectrum import (
+    RANK_RESOLUTION,
     Spectrum,
     compute_gram_spectrum,
     compute_spectrum,
@@ -171,7 +172,10 @@ def _fit(matrix: Array, variances: Array, *, is_fine: bool) -> _Fit:
         by_row = 1 / (variances @ by_column / len(by_column))
         by_column = 1 / (by_row @ variances / len(by_row))
     even = torch.from_numpy(np.sqrt(by_row)[:, None] * matrix * np.sqrt(by_column))
-    spectrum = compute_spectrum(even) if is_fine else compute_gram_spectrum(even)
+    spectrum = compute_gram_spectrum(even)
+    # The noise now has singular values near √M; a finer type has them below the Gram matrix's.
+    if is_fine and RANK_RESOLUTION * spectrum.values[0] > math.sqrt(spectrum.columns):
+        spectrum = compute_spectrum(even)
     lam = np.square(spectrum.values)
     energy = FreeEnergy.from_spectrum(lam / lam[0], spectrum.columns)
     v, rank = energy.find_minimum(*energy.find_bounds())

@@ -26,6 +26,8 @@ Array = npt.NDArray[np.float64]
 # The share of s_1 below which a threshold from the Gram matrix is not trusted: there the rounding
 # error of an eigenvalue, some 1e-16 of the largest, is 1e-8 of it, and d was right to 1e-10.
 _GRAM_RESOLUTION = 3e-4
+# The same where only a rank is wanted: down to here the noise was right to 0.3 %, the rank too.
+RANK_RESOLUTION = 4e-8
 # Bytes of float64 that a matrix is converted to at a time.
 CHUNK = 32 << 20
 # Devices with float64 linear algebra; MPS, among others, has none.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rankwise.probes.groups import Item
     from rankwise.probes.layer_metrics import LayerMetrics
     from rankwise.probes.network_figures import NetworkFigures
+    from rankwise.probes.text import Line
 
 # Colours are half transparent and text inherits its own, so that either page colour shows through.
 _STYLE = """<style>
@@ -86,12 +87,19 @@ def format_probe_html(
 
 def format_diff_html(diff: ProbeDiff) -> str:
     """Return the table of the layers that changed, and a summary below it."""
+    lines = align_changes(diff, top=MOST_ROWS, width=None)
+    return format_lines_html("", lines, format_changes(diff, width=None))
+
+
+def format_lines_html(above: str, lines: Sequence[Line], below: str) -> str:
+    """Return a table that `align_cells` has laid out, with sentences above and below it."""
     table = ""
-    if lines := align_changes(diff, top=MOST_ROWS, width=None):
+    if lines:
         titles, *rows = ([cell.text.strip() for cell in line[::2]] for line in lines)
         cells = ("".join(f"<td>{escape(text)}</td>" for text in row) for row in rows)
         table = _format_table(titles, (f"<tr>{row}</tr>" for row in cells))
-    return _wrap_fragment(table + _format_paragraphs(format_changes(diff, width=None)))
+    sentences = (_format_paragraphs(text) if text else "" for text in (above, below))
+    return _wrap_fragment(table.join(sentences))
 
 
 def _wrap_fragment(body: str) -> str:
