@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rankwise._text import list_globs, quote, suggest_globs
 from rankwise.checkpoints import open_weights
@@ -94,17 +94,46 @@ def probe(
         how: Split = "heads" if split == "heads" else "stacks"
         parts, remarks = split_weights(tensors, weights.config, how)
         tensors, notes = tuple(parts), (*notes, *remarks)
-    layers = measure_weights(
-        mark_ties(_filter_by_name(tensors, include, exclude, weights.source)),
+    filtered = _filter_by_name(tensors, include, exclude, weights.source)
+    return probe_weights(
+        dataclasses.replace(weights, tensors=tuple(filtered), notes=notes),
         p=float(p),
+        modes=modes,
+        spectra=spectra,
+        progress=progress,
+        release=find_release(target),
+        resources=resources,
+    )
+
+
+def probe_weights(
+    weights: Weights,
+    *,
+    p: float = 2.0,
+    modes: Modes = "both",
+    spectra: bool = False,
+    resources: Resources | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    release: Callable[[Tensor], None] | None = None,
+) -> Probe:
+    """Measure the layers of a network that `open_target` has opened, as `probe` does."""
+    layers = measure_weights(
+        mark_ties(weights.tensors),
+        p=p,
         modes=modes,
         spectra=spectra,
         compare=True,
         progress=progress,
-        release=release_memory if isinstance(target, str | os.PathLike) else None,
+        release=release,
         resources=resources,
     )
-    return Probe(weights.source, tuple(layers), float(p), notes, weights.order)
+    return Probe(weights.source, tuple(layers), p, weights.notes, weights.order)
+
+
+def find_release(*targets: object) -> Callable[[Tensor], None] | None:
+    """Return what frees memory after a tensor was used; None for tensors that stay in memory."""
+    is_file = any(isinstance(target, str | os.PathLike) for target in targets)
+    return release_memory if is_file else None
 
 
 def open_target(target: Target, key: str | None = None) -> Weights:
@@ -143,9 +172,7 @@ def _filter_by_name(
 ) -> list[Weight]:
     """Mark the weights whose names the globs leave out."""
     included, excluded = list_globs(include) or (), list_globs(exclude) or ()
-    for option, globs in {"include": included, "exclude": excluded}.items():
-        for glob in globs:
-            _check_matches(option, glob, weights, source)
+    check_globs([weight.name for weight in weights], include, exclude, source)
 
     def mark(weight: Weight) -> Weight:
         if weight.obstacle is not None:
@@ -160,9 +187,20 @@ def _filter_by_name(
     return [mark(weight) for weight in weights]
 
 
-def _check_matches(option: str, glob: str, weights: Sequence[Weight], source: str) -> None:
-    """Check that a glob matches a weight: one that matches none is a mistake."""
-    names = [weight.name for weight in weights]
-    if names and not any(fnmatchcase(name, glob) for name in names):
-        hint = suggest_globs(glob, names) or f" The first of {len(names)} is {quote(names[0])}."
-        raise ArgumentError(f"{source}: {option} {quote(glob)} matches no tensor.{hint}")
+def check_globs(
+    names: Sequence[str],
+    include: str | Sequence[str] | None,
+    exclude: str | Sequence[str] | None,
+    source: str,
+) -> None:
+    """Check that each glob matches a tensor: one that matches none is a mistake.
+
+    Raises:
+        ArgumentError: If one matches none of the names.
+    """
+    for option, globs in {"include": list_globs(include), "exclude": list_globs(exclude)}.items():
+        for glob in globs or ():
+            if names and not any(fnmatchcase(name, glob) for name in names):
+                hint = suggest_globs(glob, names)
+                hint = hint or f" The first of {len(names)} is {quote(names[0])}."
+                raise ArgumentError(f"{source}: {option} {quote(glob)} matches no tensor.{hint}")

@@ -140,6 +140,16 @@ def test_two_roundings_of_one_network_are_rounding_only():
     assert measure_one(weight.half(), weight.bfloat16()).status is ChangeStatus.ROUNDING
 
 
+@pytest.mark.parametrize("short", [torch.float16, torch.bfloat16], ids=str)
+def test_a_little_training_from_a_base_of_a_short_type_is_a_change(short):
+    torch.manual_seed(0)
+    scale, weight = torch.ones(64).to(short), torch.randn(64, 48).to(short)
+    step = torch.finfo(short).eps
+    for base in (scale, weight, weight.float()):
+        moved = 0.05 * step * base.float().abs() * torch.randn(base.shape)
+        assert measure_one(base, base.float() + moved).status is ChangeStatus.CHANGED
+
+
 def test_one_number_beyond_rounding_is_a_change():
     weight = torch.randn(64, 48)
     tuned = weight.bfloat16()
@@ -317,8 +327,10 @@ def test_globs_choose_tensors_and_must_leave_one():
     weights = {"a.weight": torch.ones(4, 4), "b.weight": torch.ones(4, 4), "b.bias": torch.ones(4)}
     options = {"include": "b.*", "exclude": ["*.bias"]}
     assert list(measure(weights, weights, **options)) == ["b.weight"]
-    with pytest.raises(ArgumentError, match=r"leave no tensor.*'a\.weight'"):
+    with pytest.raises(ArgumentError, match=r"include 'c\.\*' matches no tensor"):
         measure_changes(weights, weights, include="c.*")
+    with pytest.raises(ArgumentError, match="leave no tensor"):
+        measure_changes(weights, weights, include="a.*", exclude="*.weight")
 
 
 def test_what_can_not_be_compared_is_refused_in_a_sentence():

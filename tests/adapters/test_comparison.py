@@ -76,8 +76,21 @@ def test_sorting_follows_what_was_compared(sides):
     assert probes.table(sort="-stable_rank", top=1)
     with pytest.raises(rankwise.ArgumentError, match="low_rank"):
         both.table(sort="size")
-    with pytest.raises(rankwise.ArgumentError, match="sort must be one of"):
+    with pytest.raises(rankwise.ArgumentError, match="sort to be one of condition"):
         probes.table(sort="change")
+
+
+def test_globs_name_a_tensor_as_either_side_does():
+    torch.manual_seed(0)
+    base = {f"{name}.weight": torch.randn(12, 8) for name in ("a", "b")}
+    tuned = {f"model.{name}": weight + 1 for name, weight in base.items()}
+    for glob in ("b.*", "model.b.*"):
+        result = rankwise.diff(base, tuned, include=glob)
+        assert [change.name for change in result.weights.tensors] == ["model.b.weight"]
+        assert [layer.name for layer in result.before.probed] == ["b.weight"]
+        assert [layer.name for layer in result.after.probed] == ["model.b.weight"]
+    with pytest.raises(rankwise.ArgumentError, match="matches no tensor"):
+        rankwise.diff(base, tuned, exclude="model.c.*")
 
 
 def test_frames_have_a_row_for_each_tensor(sides):

@@ -7,35 +7,36 @@ that of the change; what is beyond looks like noise.
 from __future__ import annotations
 
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rankwise._text import list_globs, quote
+from rankwise._text import quote
 from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
+from rankwise.adapters.pair_filter import filter_pairs
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus, find_form, open_pairs, subtract
-from rankwise.api import Target
-from rankwise.checkpoints.memory import release_memory
-from rankwise.errors import ArgumentError, NotFiniteError
+from rankwise.adapters.storage_errors import (
+    compute_norm,
+    estimate_rounding,
+    find_precision,
+    is_rounding,
+)
+from rankwise.api import Target, find_release
+from rankwise.errors import NotFiniteError
 from rankwise.numerics.evbmf import LowRank, factorise
 from rankwise.numerics.rounding import StoredType
-from rankwise.numerics.spectrum import CHUNK, Spectrum, Workspace, find_scale
-from rankwise.probes.measure import estimate_cost, find_stored_type
+from rankwise.numerics.spectrum import Spectrum, Workspace
+from rankwise.probes.measure import estimate_cost
 from rankwise.probes.parallel import Progress, SharedLoading
 from rankwise.probes.workers import Resources, Task, run_tasks
-from rankwise.weights.tensor import LOAD_ERRORS, Array, Weight
+from rankwise.weights.tensor import LOAD_ERRORS, Weight
 
 _STATUSES = {PairStatus.TIED: ChangeStatus.TIED, PairStatus.RESHAPED: ChangeStatus.RESHAPED}
 _ROUNDED = 0.1  # of the expected rounding errors, beyond the rank: less means there were none
-_SHORT = (torch.bfloat16, torch.float16)
-_BLOCK = CHUNK // 8  # entries that are converted to float64 at a time
 
 
 def measure_changes(
@@ -60,7 +61,7 @@ def measure_changes(
         progress: Called after each tensor that was loaded.
 
     Raises:
-        ArgumentError: If the globs leave no tensor.
+        ArgumentError: If a glob matches no tensor, or they leave none.
         CheckpointError: If one of them can't be read, or is an adapter instead of a network.
         ProbeMismatchError: If they have no name in common.
         TargetError: If one of them is no network.
@@ -75,9 +76,8 @@ def measure_changes(
         >>> [(x.name, x.status.value, x.rank) for x in change.tensors]
         [('fc.weight', 'changed', 3), ('fc.bias', 'unchanged', None)]
     """
-    pairing = _filter(open_pairs(base, tuned), include, exclude)
-    is_file = any(isinstance(target, str | os.PathLike) for target in (base, tuned))
-    release = release_memory if is_file else None
+    pairing = filter_pairs(open_pairs(base, tuned), include, exclude)
+    release = find_release(base, tuned)
     return measure_pairing(pairing, resources=resources, progress=progress, release=release)
 
 
@@ -179,22 +179,22 @@ def factorise_change(pair: Pair, workspace: Workspace | None = None) -> Factoris
 
 def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> FactorisedChange:
     record = _make_pair_record(pair, ChangeStatus.CHANGED, _list_caveats(pair))
-    record = replace(record, base_norm=_compute_norm(base))
-    tuned_norm = _compute_norm(tuned)
+    record = replace(record, base_norm=compute_norm(base))
+    tuned_norm = compute_norm(tuned)
     change = subtract(base, tuned)
     if not bool(change.any()):
         unchanged = replace(record, status=ChangeStatus.UNCHANGED, norm=0.0)
         return FactorisedChange(unchanged, tuned_norm)
-    before, after = _find_type(pair.base, base), _find_type(pair.tuned, tuned)
-    is_rounding = before.epsilon != after.epsilon and _can_round(base, tuned, change, before, after)
-    record = replace(record, norm=_compute_norm(change))
+    before, after = find_precision(pair.base, base), find_precision(pair.tuned, tuned)
+    is_rounded = is_rounding(base, tuned, change, before, after)
+    record = replace(record, norm=compute_norm(change))
     rounding = replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
-    if is_rounding and (after.epsilon > before.epsilon or pair.form != "matrix"):
+    if is_rounded and (after.epsilon > before.epsilon or pair.form != "matrix"):
         return FactorisedChange(rounding, tuned_norm)
     if pair.form != "matrix":
         return FactorisedChange(record, tuned_norm)
     spectrum, part = _factorise(pair, (base, tuned, change), (before, after), workspace)
-    if is_rounding and part.rank == 0:
+    if is_rounded and part.rank == 0:
         return FactorisedChange(rounding, tuned_norm)
     energy = np.square(spectrum.values / spectrum.values[0])
     # A single row or column that changed is of rank 1, though EVBMF can't tell it from noise.
@@ -202,24 +202,6 @@ def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> F
     share = float(energy[:rank].sum() / energy.sum())
     record = replace(record, rank=rank, low_rank_share=min(share, 1.0))
     return FactorisedChange(record, tuned_norm, spectrum, part)
-
-
-def _find_type(weight: Weight, tensor: Tensor) -> StoredType:
-    """Return the type that the numbers were rounded to, which may be stored in a longer one."""
-    stored = find_stored_type(weight, tensor)
-    if tensor.dtype not in (torch.float32, torch.float64) or weight.rounded_to is not None:
-        return stored
-    for dtype in _SHORT:
-        blocks = torch.split(tensor.reshape(-1), _BLOCK)
-        # Equal numbers, such as the ones of a new norm, tell nothing of the others' type.
-        if all(torch.equal(x, x.to(dtype).to(x.dtype)) for x in blocks) and _varies(tensor):
-            return StoredType.from_dtype(dtype)
-    return stored
-
-
-def _varies(tensor: Tensor) -> bool:
-    low, high = tensor.aminmax()
-    return bool(low != high)
 
 
 def _factorise(
@@ -236,15 +218,9 @@ def _factorise(
         # Either the network was tuned from the stored base, which then is exact, or from a finer
         # one. Then the errors of the base are in ΔW, and their energy is beyond its rank.
         beyond = math.hypot(*spectrum.values[part.rank :])
-        if beyond > _ROUNDED * _estimate_rounding(base, before):
+        if beyond > _ROUNDED * estimate_rounding(base, before):
             spectrum, part = factorise(change, before, workspace, rounded=base, rank_only=True)
     return spectrum, part
-
-
-def _estimate_rounding(tensor: Tensor, stored: StoredType) -> float:
-    """Return the Frobenius norm that the errors of storing a tensor are expected to have."""
-    blocks = (stored.compute_variances(block, 1.0) for block in _split_blocks(tensor))
-    return math.sqrt(math.fsum(float(block.sum()) for block in blocks))
 
 
 def _make_task(pair: Pair, loading: SharedLoading) -> Task[TensorChange]:
@@ -263,31 +239,6 @@ def _run(pair: Pair, loading: SharedLoading, workers: int) -> TensorChange:
     with loading.start(workers) as task:
         own = replace(pair, base=task.attach(pair.base), tuned=task.attach(pair.tuned))
         return measure_pair(own, task.workspace)
-
-
-def _can_round(
-    base: Tensor, tuned: Tensor, change: Tensor, before: StoredType, after: StoredType
-) -> bool:
-    """Return whether both can be the same numbers, rounded to two types."""
-    for old, new, moved in zip(*map(_split_blocks, (base, tuned, change)), strict=True):
-        sizes = np.maximum(np.abs(old), np.abs(new))
-        # Each is off by half a step of its type at most; step²/12 is the variance of that.
-        most = sum(np.sqrt(3 * kind.compute_variances(sizes, 1.0)) for kind in (before, after))
-        if (np.abs(moved) > 1.000001 * most).any():
-            return False
-    return True
-
-
-def _compute_norm(tensor: Tensor) -> float:
-    """Return ‖W‖_F in float64, without an overflow of squares."""
-    scale = find_scale(tensor)
-    squares = math.fsum(float(np.square(block / scale).sum()) for block in _split_blocks(tensor))
-    return min(scale * math.sqrt(squares), sys.float_info.max)
-
-
-def _split_blocks(tensor: Tensor) -> Iterator[Array]:
-    for block in torch.split(tensor.reshape(-1), _BLOCK):
-        yield block.cpu().to(torch.float64).numpy()
 
 
 def _list_caveats(pair: Pair) -> str:
@@ -327,25 +278,3 @@ def _make_record(weight: Weight, status: ChangeStatus) -> TensorChange:
         bytes=math.prod(weight.shape) * weight.dtype.itemsize,
         group=weight.group,
     )
-
-
-def _filter(
-    pairing: Pairing, include: str | Sequence[str] | None, exclude: str | Sequence[str] | None
-) -> Pairing:
-    """Return the pairing without the tensors that the globs leave out."""
-    included, excluded = list_globs(include), list_globs(exclude) or ()
-
-    def is_wanted(item: Pair | Weight) -> bool:
-        is_included = included is None or any(fnmatchcase(item.name, glob) for glob in included)
-        return is_included and not any(fnmatchcase(item.name, glob) for glob in excluded)
-
-    kept = replace(
-        pairing,
-        pairs=tuple(filter(is_wanted, pairing.pairs)),
-        only_base=tuple(filter(is_wanted, pairing.only_base)),
-        only_tuned=tuple(filter(is_wanted, pairing.only_tuned)),
-    )
-    if not (kept.pairs or kept.only_base or kept.only_tuned):
-        example = f"; names look like {quote(pairing.pairs[0].name)}" if pairing.pairs else ""
-        raise ArgumentError(f"include and exclude leave no tensor to compare{example}.")
-    return kept

@@ -17,8 +17,10 @@ from rankwise._table import join_cells
 from rankwise._text import format_change, format_percent, wrap
 from rankwise.adapters.change_records import NetworkChange
 from rankwise.adapters.change_text import align_rows, describe_change, describe_others, make_rows
-from rankwise.adapters.changes import measure_changes
-from rankwise.api import Target, probe
+from rankwise.adapters.changes import measure_pairing
+from rankwise.adapters.pair_filter import filter_pairs
+from rankwise.adapters.pairs import open_pairs
+from rankwise.api import Target, find_release, probe, probe_weights
 from rankwise.errors import ArgumentError, ProbeMismatchError
 from rankwise.probes.diff import ProbeDiff
 from rankwise.probes.diff_text import align_changes, count_moves, format_changes
@@ -176,7 +178,7 @@ def diff(
         progress: Called after each layer.
 
     Raises:
-        ArgumentError: If globs are given for a saved probe, or leave no tensor.
+        ArgumentError: If globs are given for a saved probe, match no tensor, or leave none.
         CheckpointError: If one of them can't be read, or is an adapter instead of a network.
         ProbeMismatchError: If they have no layer in common, or were probed with different p.
 
@@ -201,31 +203,25 @@ def diff(
             f"{saved[1].p:g}. Probe both with the same p."
         )
     targets = [side for side in sides if not isinstance(side, Probe)]
-    has_both = len(targets) == len(sides)
-    phases = _split_progress(progress, len(targets) + has_both)
-    weights = None
-    if has_both:
-        weights = measure_changes(
-            *targets,
-            include=include,
-            exclude=exclude,
-            resources=resources,
-            progress=next(phases),
+    phases = _split_progress(progress, 3 if len(targets) == 2 else len(targets))
+    if len(targets) == 2:
+        pairing = filter_pairs(open_pairs(*targets), include, exclude)
+        release = find_release(*targets)
+        weights = measure_pairing(
+            pairing, resources=resources, progress=next(phases), release=release
         )
+        probes = [
+            probe_weights(side, resources=resources, progress=next(phases), release=release)
+            for side in (pairing.base, pairing.tuned)
+        ]
+        return NetworkDiff(probes[0], probes[1], probes[0].diff(probes[1]), weights)
     probes = [
         side
         if isinstance(side, Probe)
-        else probe(
-            side,
-            include=include,
-            exclude=exclude,
-            p=saved[0].p if saved else 2.0,
-            resources=resources,
-            progress=next(phases),
-        )
+        else probe(side, p=saved[0].p, resources=resources, progress=next(phases))
         for side in sides
     ]
-    return NetworkDiff(probes[0], probes[1], probes[0].diff(probes[1]), weights)
+    return NetworkDiff(probes[0], probes[1], probes[0].diff(probes[1]))
 
 
 def _load_probe(side: Target | Probe) -> Target | Probe:
