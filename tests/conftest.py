@@ -1,10 +1,24 @@
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
 
 from tests import SHARED
+
+_CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -18,6 +32,19 @@ def zoo() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the shared data folder beside the project: real trained networks")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium, where the machine has it."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no browser here: install Debian's chromium, or set CHROMIUM to one's path")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=list(_CHROMIUM_FLAGS))
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,13 @@
 """The docs site: every page is in it, and every link leads somewhere."""
 
+import json
+import os
 import subprocess
 import sys
 
 import pytest
 import yaml
+from filelock import FileLock
 from tools.website.commands import make_command_page
 from tools.website.links import find_broken_links
 from tools.website.pages import rewrite_links
@@ -13,6 +16,7 @@ from tools.website.reference import PAGES, write_reference
 import rankwise
 from tests import ROOT
 
+SITE = ROOT / "build" / "site"
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
 
@@ -24,11 +28,52 @@ def listed(entry):
     return [page for child in inner for page in listed(child)]
 
 
-def test_the_site_is_built_without_a_warning_and_with_no_broken_link():
-    command = [sys.executable, "-m", "tools.website"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == "No issues found\n"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """What the command that builds the site says; it runs once, whatever the number of workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    folder = tmp_path_factory.getbasetemp().parent if run else tmp_path_factory.mktemp("site")
+    record = folder / f"site-{run}.json"
+    with FileLock(folder / "site.lock"):
+        if not record.exists():
+            command = [sys.executable, "-m", "tools.website"]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            record.write_text(json.dumps([done.returncode, done.stdout, done.stderr]))
+    return json.loads(record.read_text())
+
+
+def test_the_site_is_built_without_a_warning_and_with_no_broken_link(built):
+    code, printed, warned = built
+    assert code == 0, printed + warned
+    assert warned == "No issues found\n"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.usefixtures("built")
+def test_no_page_is_wider_than_the_screen_or_asks_another_site_for_anything(browser, width):
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    asked, complaints = [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: complaints.append(message.text))
+    for page in listed(CONFIG["nav"]):
+        tab.goto((SITE / page).with_suffix(".html").as_uri())
+        wide, screen = tab.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        )
+        assert wide <= screen, page
+    tab.close()
+    assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+    assert complaints == []
+
+
+@pytest.mark.usefixtures("built")
+def test_the_search_works_on_pages_opened_from_a_folder(browser):
+    tab = browser.new_page()
+    tab.goto((SITE / "reference" / "cli.html").as_uri())
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("stable rank")
+    tab.get_by_text("rankwise.stable_rank", exact=True).first.wait_for(timeout=30_000)
+    tab.close()
 
 
 def test_every_page_is_in_the_navigation():

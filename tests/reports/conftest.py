@@ -1,31 +1,6 @@
-"""A real browser for the pages: headless Chromium; where there is none, tests skip and say so."""
-
-import os
-import shutil
+"""Pages in a real browser: headless Chromium; where there is none, tests skip and say so."""
 
 import pytest
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no browser here: install Debian's chromium, or set CHROMIUM to one's path")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield chromium
-        chromium.close()
 
 
 class Opened:

@@ -11,21 +11,23 @@ REPOSITORY = "https://github.com/rankwise/rankwise"
 # Pages of the site that lie elsewhere in the repository.
 ELSEWHERE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
+_NAMED_BY_FILE = re.compile(r"\[(?:docs/)?[\w-]+\.md\](?=\(([^)\s#:]+\.md))")
 _FENCE = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 def rewrite_links(text: str, path: str) -> str:
     """Return the text of a page at `path` in the repository with its links as the site needs them.
 
-    Links between pages stay. A file of the repository that is no page becomes a link to GitHub.
+    Links between pages stay; those named by a file get the title of the page. A file of the
+    repository that is no page becomes a link to GitHub.
 
     Example:
         >>> rewrite_links("[studies](../studies/cpu/beta.toml)", "docs/rates.md")
         '[studies](https://github.com/rankwise/rankwise/blob/main/studies/cpu/beta.toml)'
         >>> rewrite_links("[method](method.md#rank) [changes](../CHANGELOG.md)", "docs/rates.md")
         '[method](method.md#rank) [changes](changelog.md)'
-        >>> rewrite_links("[checkpoints](docs/checkpoints.md)", "CHANGELOG.md")
-        '[checkpoints](checkpoints.md)'
+        >>> rewrite_links("[docs/log.md](docs/log.md)", "CHANGELOG.md")
+        '[Log](log.md)'
     """
 
     def rewrite(match: re.Match[str]) -> str:
@@ -43,11 +45,24 @@ def rewrite_links(text: str, path: str) -> str:
         kind = "tree" if (ROOT / target).is_dir() else "blob"
         return f"{REPOSITORY}/{kind}/main/{target}"
 
+    def name(match: re.Match[str]) -> str:
+        target = ROOT / posixpath.dirname(path) / match[1]
+        return f"[{read_title(target)}]" if target.is_file() else match[0]
+
     pieces, end = [], 0
-    for fence in _FENCE.finditer(text):
-        pieces += [_LINK.sub(rewrite, text[end : fence.start()]), fence[0]]
-        end = fence.end()
-    return "".join([*pieces, _LINK.sub(rewrite, text[end:])])
+    for fence in [*_FENCE.finditer(text), None]:
+        words = text[end : fence.start() if fence else None]
+        pieces.append(_LINK.sub(rewrite, _NAMED_BY_FILE.sub(name, words)))
+        if fence:
+            pieces.append(fence[0])
+            end = fence.end()
+    return "".join(pieces)
+
+
+def read_title(page: Path) -> str:
+    """Return the first heading of a page."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return next(line.removeprefix("# ") for line in lines if line.startswith("# "))
 
 
 def copy_pages(folder: Path) -> None:
