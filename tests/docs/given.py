@@ -14,6 +14,7 @@ _RESNET = {
     "bn1.weight": (16,),
     "layer1.0.conv1.weight": (32, 16, 3, 3),
     "layer1.0.conv2.weight": (32, 32, 3, 3),
+    "layer1.1.conv2.weight": (32, 32, 3, 3),
     "layer2.0.conv1.weight": (48, 32, 3, 3),
     "layer2.0.conv2.weight": (48, 48, 3, 3),
     "fc.weight": (40, 48),
