@@ -110,8 +110,8 @@ def test_variants_of_lora_load_without_a_warning_and_compute_the_same(name, tmp_
         model.save_pretrained(tmp_path / "old", save_embedding_layers=False)
     resized = resize_adapter(tmp_path / "old", error=1e-6)
     assert [row.name for row in resized.left_out] == ["model.layers.0.self_attn.q_proj"]
-    assert all(row.new_rank < row.rank for row in resized.layers)
+    assert resized.new_bytes < resized.old_bytes
     write_resized(resized, tmp_path / "new")
     loaded = load_lora(base, tmp_path / "new")
-    torch.testing.assert_close(run(loaded), run(model), rtol=1e-2, atol=5e-3)
-    assert not torch.allclose(run(base), run(model), atol=2e-2)
+    expected = run(model)
+    assert (run(loaded) - expected).norm() < 0.02 * (run(base) - expected).norm()
