@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "_io": set(),
     "_machine": set(),
     "_table": set(),
-    "__init__": _LIBRARY | {"checks", "adapters"},
+    "report_page": _REPORTS,
+    "__init__": _LIBRARY | {"report_page", "checks", "adapters"},
     "__main__": {"cli"},
 }
 

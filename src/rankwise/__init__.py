@@ -1,8 +1,62 @@
-"""rankwise: see how every layer of a network differs from random weights; train by it.
+"""Measure and check every layer of a network; train layer by layer.
 
-Names are imported when they are first used, so that `rankwise --help` and `import rankwise.errors`
-do not wait for torch.
+A network is a module, a state dict, or the path of a checkpoint:
+safetensors, PyTorch, ONNX, GGUF, Keras, a folder of Hugging Face, or
+hf://org/name. No code in a file is run.
+
+Measure every layer, and compare it with random weights of its shape:
+
+    >>> import torch, rankwise
+    >>> from torch.nn import Linear, ReLU, Sequential
+    >>> _ = torch.manual_seed(0)
+    >>> network = Sequential(Linear(64, 64), ReLU(), Linear(64, 10))
+    >>> result = rankwise.probe(network)
+    >>> result["0.weight"]
+    <LayerMetrics '0.weight' (64×64 linear): rank 0, s 0, κ 1, q 0>
+
+`print(result)` shows a table, `result.save(path)` keeps it, and
+`result.to_frame()` is for pandas. What a metric means is said by
+`print(rankwise.explain("stable_rank"))`.
+
+Find what is wrong with a network:
+
+    >>> findings = rankwise.check({"fc.weight": torch.zeros(32, 32)})
+    >>> [(finding.kind, finding.layer) for finding in findings]
+    [('all-zero', 'fc.weight')]
+
+Compare a fine-tuned network with its base:
+
+    >>> tuned = Sequential(Linear(64, 64), ReLU(), Linear(64, 10))
+    >>> rankwise.diff(network, tuned).weights
+    <NetworkChange: 4 of 4 tensors changed>
+
+Train each layer at a rate that follows from its spectrum, with RMSGD or
+with any optimizer:
+
+    >>> layers = rankwise.layer_groups(network)
+    >>> optimizer = rankwise.RMSGD(layers, epochs=30)
+    >>> for epoch in range(2):
+    ...     optimizer.zero_grad()
+    ...     network(torch.randn(8, 64)).sum().backward()
+    ...     optimizer.step()
+    ...     optimizer.epoch_step()  # once per epoch: new rates
+    >>> list(optimizer.rates())
+    ['0', '2']
+    >>> layers = rankwise.layer_groups(network)
+    >>> adamw = torch.optim.AdamW(layers, lr=1e-3)
+    >>> scheduler = rankwise.LayerwiseLR(adamw, rankwise.TempBalance())
+
+Write an HTML page about a network, checkpoints or training runs:
+`rankwise.report(network, out="report.html")`.
+
+More is in packages: `rankwise.adapters` (layers to fine-tune, LoRA),
+`rankwise.integrations` (Lightning, Transformers, Accelerate, loggers),
+`rankwise.lab` and `rankwise.study` (the paper's experiments and yours).
+The command `rankwise --help` does the same jobs from a shell.
 """
+
+# Names are imported when they are first used, so that `rankwise --help` and `import
+# rankwise.errors` do not wait for torch.
 
 from __future__ import annotations
 
@@ -70,6 +124,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
     from rankwise.probes.parallel import Progress as Progress
     from rankwise.probes.results import Probe as Probe
     from rankwise.probes.workers import Resources as Resources
+    from rankwise.report_page import report as report
     from rankwise.weights.kinds import infer_kind as infer_kind
     from rankwise.weights.tensor import Status as Status
 
@@ -112,6 +167,7 @@ _PUBLIC_NAMES = {
     ".probes.network_figures": "NetworkFigures",
     ".probes.results": "Probe",
     ".probes.workers": "Resources",
+    ".report_page": "report",
     ".weights.kinds": "infer_kind",
     ".weights.tensor": "Status",
 }

@@ -10,7 +10,7 @@ from importlib import import_module
 def import_lazily(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` of a package.
+    """Return the `__getattr__` and the `__dir__` of a package; the latter lists its `__all__`.
 
     `modules` are modules relative to it, such as ".config", with the names that each defines,
     separated by spaces. No module of the package may have one of these names.
@@ -25,6 +25,6 @@ def import_lazily(
         return value
 
     def list_names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+        return sorted(sys.modules[package].__all__)
 
     return get_name, list_names

@@ -9,7 +9,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from rankwise._text import explain_unknown, quote
+from rankwise._text import explain_unknown, quote, sanitize, shorten
 from rankwise.checks.kinds import KINDS
 from rankwise.checks.text import format_findings, format_summary
 from rankwise.errors import ArgumentError
@@ -19,6 +19,7 @@ _FORMAT = "rankwise-findings"
 SCHEMA_VERSION = 1
 
 Figure = float | int | str
+_LONGEST_MESSAGE = 400  # of a finding's repr
 
 
 class Severity(str, Enum):
@@ -73,6 +74,11 @@ class Finding:
     advice: str
     confidence: str = ""
     figures: Mapping[str, Figure] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        place = "" if self.layer is None else f" of {quote(self.layer)}"
+        message = shorten(sanitize(self.message), _LONGEST_MESSAGE)
+        return f"<Finding {self.kind}{place}, {self.severity}: {message}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain types."""
@@ -154,6 +160,9 @@ class Findings:
     def table(self, *, width: int | None = 80) -> str:
         """Return the summary and all findings as plain text."""
         return format_findings(self, width=width)
+
+    def __repr__(self) -> str:
+        return f"<Findings of {quote(self.source)}: {self.summary().rstrip('.')}>"
 
     def __str__(self) -> str:
         return self.table()

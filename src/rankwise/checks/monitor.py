@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from rankwise._text import format_count
 from rankwise.api import open_target
 from rankwise.checks.findings import Finding, Severity
 from rankwise.checks.history_checks import LayerRecord, follow_layers
@@ -93,6 +94,12 @@ class LayerMonitor:
         self._records: dict[str, LayerRecord] = {}
         self._rows: dict[str, LayerMetrics] = {}  # the latest metrics of each layer
         self._findings: list[Finding] = []
+
+    def __repr__(self) -> str:
+        layers = format_count(len(self._rows), "layer")
+        calls = format_count(self._calls, "call")
+        found = format_count(len(self._findings), "finding")
+        return f"<LayerMonitor: {calls} of update, {layers} measured, {found}>"
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -193,6 +193,10 @@ class Run:
     budget: float | None = None
     ended: int | None = None
 
+    def __repr__(self) -> str:
+        scores = "".join(f", {name} {value:.4g}" for name, value in self.test.items())
+        return f"<Run {str(self.folder)!r}: {self.status} after epoch {self.epoch}{scores}>"
+
     @property
     def last(self) -> EpochRecord | None:
         """The last epoch's record; None before there is one."""

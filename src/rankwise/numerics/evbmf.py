@@ -45,6 +45,12 @@ class LowRank:
     noise_variance: float
     threshold: float
 
+    def __repr__(self) -> str:
+        return (
+            f"<LowRank: rank {self.rank}, noise variance {self.noise_variance:.4g}, "
+            f"threshold {self.threshold:.4g}>"
+        )
+
     @property
     def rank(self) -> int:
         """n', the number of singular values of the low-rank part."""

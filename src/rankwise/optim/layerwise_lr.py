@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import Optimizer
 
-from rankwise._text import list_globs
+from rankwise._text import format_count, list_globs
 from rankwise.errors import ArgumentError
 from rankwise.optim.controls import (
     Control,
@@ -149,6 +149,16 @@ class LayerwiseLR(LRScheduler):
         """Return the present rate of each group, by its name."""
         groups = self.optimizer.param_groups
         return {g.get("name", f"group{i}"): get_rate(g) for i, g in enumerate(groups)}
+
+    def __repr__(self) -> str:
+        rates = self.rates().values()
+        span = f"{min(rates):.4g} to {max(rates):.4g}"
+        control = "a table" if isinstance(self.control, dict) else self.control
+        how = f"{self.rule!r}{f' with control {control}' if control else ''}"
+        return (
+            f"<{type(self).__name__} of {type(self.optimizer).__name__} by {how}: "
+            f"{format_count(len(rates), 'group')}, rates from {span}>"
+        )
 
     def multipliers(self) -> dict[str, float]:
         """Return the present multiplier of each group, by its name."""

@@ -48,6 +48,8 @@ from rankwise.optim.sgd_state import convert_sgd_state
 from rankwise.optim.sgd_step import step_groups
 from rankwise.probes.results import Probe
 
+_MAX_SHOWN = 10  # rates in the text of the optimizer
+
 
 class RMSGD(Optimizer):
     """SGD with momentum that trains every layer at the rate at which it is learning.
@@ -288,8 +290,13 @@ class RMSGD(Optimizer):
 
     def __repr__(self) -> str:
         options = ", ".join(f"{k}={v}" for k, v in self.defaults.items() if v is not None)
-        rates = "".join(f"\n    {name}: {rate:.6g}" for name, rate in self.rates().items())
-        return f"{type(self).__name__}({options}) with the rates{rates}"
+        rates = self.rates()
+        lines = [f"\n    {name}: {rate:.6g}" for name, rate in rates.items()]
+        if len(lines) > _MAX_SHOWN:
+            least, most = min(rates.values()), max(rates.values())
+            hidden = len(lines) - _MAX_SHOWN
+            lines[_MAX_SHOWN:] = [f"\n    … and {hidden} more; all from {least:.6g} to {most:.6g}"]
+        return f"{type(self).__name__}({options}) with the rates{''.join(lines)}"
 
     @property
     def _plan(self) -> Plan:

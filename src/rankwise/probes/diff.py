@@ -14,6 +14,7 @@ from rankwise.errors import MissingExtraError, ProbeMismatchError
 from rankwise.probes.diff_text import align_changes, format_changes
 from rankwise.probes.html import format_diff_html
 from rankwise.probes.layer_metrics import LayerMetrics
+from rankwise.probes.one_line import describe_change, describe_diff
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,9 @@ class LayerChange:
     name: str
     before: LayerMetrics
     after: LayerMetrics
+
+    def __repr__(self) -> str:
+        return describe_change(self)
 
     @property
     def rank(self) -> float | None:
@@ -175,6 +179,9 @@ class ProbeDiff:
         compared = [change for change in self.changes if change.is_comparable]
         before = make_rows(change.before for change in compared)
         return draw_diff(before, make_rows(change.after for change in compared), metric)
+
+    def __repr__(self) -> str:
+        return describe_diff(self)
 
     def __str__(self) -> str:
         return self.table()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rankwise.numerics.randomness import Verdict
+from rankwise.probes.one_line import describe_layer, describe_spectrum
 from rankwise.weights.tensor import Status
 
 
@@ -31,6 +32,9 @@ class LayerSpectrum:
     values: tuple[float, ...]
     kept: tuple[float, ...]
     threshold: float
+
+    def __repr__(self) -> str:
+        return describe_spectrum(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spectrum as plain types."""
@@ -178,6 +182,9 @@ class LayerMetrics:
     overlap: float | None = None
     group: str | None = None
     modes: tuple[ModeMetrics, ...] = ()
+
+    def __repr__(self) -> str:
+        return describe_layer(self)
 
     @property
     def is_probed(self) -> bool:

@@ -23,6 +23,7 @@ from rankwise.probes.groups import group_layers
 from rankwise.probes.html import format_probe_html
 from rankwise.probes.layer_metrics import LayerMetrics
 from rankwise.probes.network_figures import NetworkFigures, compute_figures
+from rankwise.probes.one_line import describe_probe
 from rankwise.probes.random_twins import measure_random_layers
 from rankwise.probes.summary_text import format_summary
 from rankwise.probes.text import format_layers, format_skipped, list_notes
@@ -125,6 +126,9 @@ class Probe:
             "\n".join(wrap(note, width) for note in list_notes(self.notes, self.order)),
         )
         return "\n\n".join(part for part in parts if part)
+
+    def __repr__(self) -> str:
+        return describe_probe(self)
 
     def __str__(self) -> str:
         return self.table()

@@ -1,4 +1,4 @@
-"""Paths → the page that suits them, and that page in a file: the package's `write_report`."""
+"""Checkpoints, networks or runs → the page that suits them, and that page in a file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
 from rankwise.adapters.change_records import NetworkChange
 from rankwise.adapters.changes import measure_changes
-from rankwise.api import probe
+from rankwise.api import Target, probe
 from rankwise.charts.style import keep_default_layer
 from rankwise.checks.check import check
 from rankwise.checks.findings import Findings
@@ -29,9 +30,11 @@ from rankwise.reports.page import Page, Section, Text
 from rankwise.reports.run import make_run_page
 from rankwise.reports.study import make_study_page
 
-Loader = Callable[[Path, bool], Probe]  # a path, and whether spectra are wanted
-Checker = Callable[[Path], Findings]
-Comparer = Callable[[Path, Path], NetworkChange]
+# A path; in Python also a module, a mapping of tensors, or what was probed already.
+Source = Path | Target | Probe
+Loader = Callable[[Any, bool], Probe]  # a target, and whether spectra are wanted
+Checker = Callable[[Any], Findings]
+Comparer = Callable[[Any, Any], NetworkChange]
 
 
 def write_report(
@@ -64,11 +67,20 @@ def write_report(
         ...     page.stat().st_size > 500_000
         True
     """
-    listed = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    target = Path(out)
-    refuse_overwrite(target, listed)
-    write_atomically(target, encode_page(build_page(listed, title=title)))
-    return target
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    return write_page(listed, out, title)
+
+
+def write_page(
+    targets: Sequence[Target | Probe], out: str | os.PathLike[str], title: str | None
+) -> Path:
+    """Write the page about targets, as `rankwise.report` takes them, and return its file."""
+    file = Path(out)
+    refuse_overwrite(file, [Path(one) for one in targets if isinstance(one, str | os.PathLike)])
+    if file.is_dir():
+        raise ArgumentError(f"{file}: expected the name of a file, got a folder.")
+    write_atomically(file, encode_page(build_page(targets, title=title)))
+    return file
 
 
 def write_images(page: Page, folder: Path, form: str) -> list[Path]:
@@ -86,34 +98,38 @@ def write_images(page: Page, folder: Path, form: str) -> list[Path]:
 
 
 def build_page(
-    paths: Sequence[Path | str],
+    targets: Sequence[Source],
     *,
     title: str | None = None,
     load: Loader | None = None,
     check: Checker | None = check,
     compare: Comparer = measure_changes,
 ) -> Page:
-    """Return the page for the paths, as `write_report` takes them.
+    """Return the page about targets, as `rankwise.report` takes them.
 
     Args:
-        paths: What the page is about.
+        targets: What the page is about.
         title: Instead of one made from the paths.
         load: Reads a checkpoint or a saved probe.
         check: Finds what is wrong with a checkpoint; None for a page without findings.
         compare: Measures the change of the weights from one checkpoint to another.
     """
-    listed = [Path(path) for path in paths]
+    listed = [Path(one) if isinstance(one, str | os.PathLike) else one for one in targets]
     if not listed:
         raise ArgumentError("Expected a checkpoint, a run or a folder of runs, got no path.")
-    folders = {path: _list_run_folders(path) for path in listed}
-    if any(folders.values()) and not all(folders.values()):
-        kinds = (f"{path} {'has runs' if runs else 'has none'}" for path, runs in folders.items())
-        raise ArgumentError(f"Runs and checkpoints don't go on one page: {'; '.join(kinds)}.")
+    paths = [one for one in listed if isinstance(one, Path)]
+    folders = [_list_run_folders(path) for path in paths]
+    if any(folders) and not (all(folders) and len(paths) == len(listed)):
+        kinds = "; ".join(
+            f"{path} {'has runs' if runs else 'has none'}"
+            for path, runs in zip(paths, folders, strict=True)
+        )
+        raise ArgumentError(f"Runs and checkpoints don't go on one page: {kinds}.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        if folders[listed[0]]:
-            runs = [folder for path_runs in folders.values() for folder in path_runs]
-            page = _make_page_of_runs(listed, runs, title)
+        if any(folders):
+            runs = [folder for path_runs in folders for folder in path_runs]
+            page = _make_page_of_runs(paths, runs, title)
         else:
             page = _make_page_of_checkpoints(listed, load or _probe, check, compare)
     if caught:  # they are listed on the page
@@ -152,27 +168,44 @@ def _load(folder: Path) -> Run | str:
 
 
 def _make_page_of_checkpoints(
-    paths: Sequence[Path], load: Loader, check: Checker | None, compare: Comparer
+    targets: Sequence[Source], load: Loader, check: Checker | None, compare: Comparer
 ) -> Page:
-    if len(paths) == 1:
-        findings = None if check is None or is_saved_probe(paths[0]) else check(paths[0])
+    if len(targets) == 1:
+        findings = None if check is None or _is_measured(targets[0]) else check(targets[0])
         # With findings comes a probe, so that every tensor is loaded once.
-        result = load(paths[0], True) if findings is None else findings.probe
-        return make_checkpoint_page(result, source=str(paths[0]), findings=findings)
-    paths = _sort_by_number(paths) if len(paths) > 2 else paths
-    labels = _make_labels(paths)
-    probes = [load(path, False) for path in paths]
+        result = load(targets[0], True) if findings is None else findings.probe
+        source = str(targets[0]) if isinstance(targets[0], Path) else result.source
+        return make_checkpoint_page(result, source=source, findings=findings)
+    paths = [one for one in targets if isinstance(one, Path)]
+    if len(paths) == len(targets) > 2:
+        targets = _sort_by_number(paths)
+    probes = [load(one, False) for one in targets]
+    labels = _make_labels(
+        [
+            target if isinstance(target, Path) else Path(probe.source)
+            for target, probe in zip(targets, probes, strict=True)
+        ]
+    )
     if len(probes) == 2:
         weights = None
-        if not any(map(is_saved_probe, paths)):
+        if not any(map(_is_measured, targets)):
             with suppress(ProbeMismatchError):  # such two are compared as a whole
-                weights = compare(paths[0], paths[1])
+                weights = compare(targets[0], targets[1])
         return make_diff_page(probes[0], probes[1], labels, weights)
     return make_evolution_page(probes, labels)
 
 
-def _probe(path: Path, spectra: bool) -> Probe:
-    return Probe.load(path) if is_saved_probe(path) else probe(path, spectra=spectra)
+def _is_measured(target: Source) -> bool:
+    """Return whether a target is a probe, which has metrics and no weights."""
+    return isinstance(target, Probe) or (isinstance(target, Path) and is_saved_probe(target))
+
+
+def _probe(target: Source, spectra: bool) -> Probe:
+    if isinstance(target, Probe):
+        return target
+    if isinstance(target, Path) and is_saved_probe(target):
+        return Probe.load(target)
+    return probe(target, spectra=spectra)
 
 
 def _sort_by_number(paths: Sequence[Path]) -> list[Path]:

@@ -23,7 +23,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankwise._text import suggest_names
+from rankwise._text import format_count, suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config, from_mapping, read_toml
 from rankwise.lab.data import is_text
@@ -95,6 +95,10 @@ class Study:
     path: Path
     trials: int
     points: tuple[GridPoint, ...]
+
+    def __repr__(self) -> str:
+        points = format_count(len(self.points), "grid point")
+        return f"<Study {self.name!r}: {points}, {format_count(self.trials, 'trial')} each>"
 
     def with_folders(self, *, out: str | None = None, data_root: str | None = None) -> Study:
         """Return the study with other folders for runs and data; None keeps a folder."""
