@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rankwise.adapters.extraction_plan import CopiedTensor, Place
-from rankwise.adapters.pairs import Pairing, PairStatus
+from rankwise.adapters.pairs import Pair, Pairing, PairStatus
 from rankwise.adapters.peft_layout import choose_saved_modules, list_modules
 from rankwise.adapters.peft_network import Network, get_owner
+from rankwise.weights.kinds import infer_kind
 
 _WHOLE = (PairStatus.COMPARABLE, PairStatus.TIED, PairStatus.NOT_FLOATING)
 
@@ -25,7 +26,11 @@ def copy_tensors(
     """
     by_name = {network.get_name(pair): pair for pair in pairing.pairs}
     modules = list_modules(by_name)
-    wanted = dict.fromkeys(get_owner(name) for name in changed if not _is_bias(name))
+    wanted = dict.fromkeys(
+        get_owner(name)
+        for name in changed
+        if not _is_bias(name) and not _may_be_tied(by_name[name])
+    )
     wanted.pop("", None)
     blocked = {*adapted, *_list_partial(pairing, network)}
     saved = set(choose_saved_modules(list(wanted), modules, blocked))
@@ -41,6 +46,12 @@ def copy_tensors(
 
 def _is_bias(name: str) -> bool:
     return name.rpartition(".")[2] == "bias"
+
+
+def _may_be_tied(pair: Pair) -> bool:
+    """Return whether this is an embedding: a copy of its module would not be the output layer's."""
+    kind = pair.tuned.kind or infer_kind(pair.name, pair.tuned.shape)
+    return kind == "embedding"
 
 
 def _list_partial(pairing: Pairing, network: Network) -> set[str]:

@@ -20,6 +20,7 @@ from rankwise.weights.tensor import Status, Weight
 # What a LoRA is put on; "transposed" is GPT-2's Conv1D, stored as in × out.
 Form = Literal["linear", "transposed", "embedding", "convolution"]
 
+_CONVOLUTIONS = (nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
 _PLAIN = re.compile(r"[\w.]+", re.ASCII)
 
 
@@ -49,7 +50,9 @@ def find_lora_form(pair: Pair, module: nn.Module | None = None) -> Form | None:
 
 def _find_form_of_module(module: nn.Module) -> Form | None:
     if isinstance(module, nn.Embedding):
-        return "embedding"
+        # One with a forward of its own, as BART's positions, may take other inputs than PEFT's.
+        is_own = type(module).forward is not nn.Embedding.forward
+        return None if is_own and not hasattr(module, "embed_scale") else "embedding"
     if type(module).__name__ == "Conv1D" and hasattr(module, "nf"):
         return "transposed"
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
@@ -59,6 +62,7 @@ def _find_form_of_module(module: nn.Module) -> Form | None:
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         # PEFT merges no grouped ones, and its factors know neither dilation nor padding modes.
         is_plain = module.groups == 1 and set(module.dilation) == {1}
+        is_plain = is_plain and type(module).forward in _CONVOLUTIONS
         return "convolution" if is_plain and module.padding_mode == "zeros" else None
     return None
 

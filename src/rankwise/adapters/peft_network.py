@@ -9,9 +9,16 @@ from torch import nn
 
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
 from rankwise.adapters.peft_layout import Form, find_lora_form, find_special
+from rankwise.adapters.transformers_model import LoadedModel, build_model
 from rankwise.api import Target
 from rankwise.weights.combine import strip_names
 from rankwise.weights.tensor import Status
+
+# Layers of which some models read more than they return, so that PEFT's wrapper would not do.
+_READ_DIRECTLY = {
+    "mamba": (".out_proj", ".conv1d"),
+    "whisper": (".conv1", ".conv2", ".embed_tokens"),
+}
 
 
 @dataclass(frozen=True)
@@ -24,18 +31,22 @@ class Network:
 
     Attributes:
         has_tuned_names: Whether the names are the tuned network's.
+        loaded: The model of transformers that the tuned network's configuration describes.
         base_modules: The base's modules by name, where it is a module.
         tuned_modules: The tuned network's.
         computed: Weights of the base that a parametrization computes from others.
         special: Weights of the base to which the names and shapes of others say that PEFT can't
             merge a LoRA.
+        config: The tuned network's configuration.
     """
 
     has_tuned_names: bool
+    loaded: LoadedModel | None = None
     base_modules: Mapping[str, nn.Module] = field(default_factory=dict)
     tuned_modules: Mapping[str, nn.Module] = field(default_factory=dict)
     computed: frozenset[str] = frozenset()
     special: frozenset[str] = frozenset()
+    config: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     @classmethod
     def find(cls, pairing: Pairing, base: Target, tuned: Target) -> Network:
@@ -44,23 +55,35 @@ class Network:
         obstacles = [weight.obstacle for weight in pairing.base.tensors if weight.obstacle]
         return cls(
             is_transformers,
+            _build(pairing) if is_transformers else None,
             _list_modules(base),
             _list_modules(tuned),
             frozenset(why.removeprefix("part of ") for x, why in obstacles if x is Status.MERGED),
             frozenset(find_special(pairing.base.tensors)),
+            pairing.tuned.config,
         )
 
     def get_name(self, pair: Pair) -> str:
         """Return what a tensor is called in the network that the adapter is put on."""
+        if self.loaded is not None:
+            return self.loaded.find_name(pair.tuned.name) or pair.tuned.name
         return pair.tuned.name if self.has_tuned_names else pair.base.name
 
     def find_form(self, pair: Pair) -> Form | None:
         """Return what kind of layer PEFT sees, None where it can't put a LoRA on it."""
-        module = self.base_modules.get(get_owner(pair.base.name))
-        module = module or self.tuned_modules.get(get_owner(pair.tuned.name))
+        module = self._get_module(pair)
         if module is None and pair.base.name in self.special:
             return None
+        kind, owner = str(self.config.get("model_type")), get_owner(pair.name)
+        if any(name in kind and owner.endswith(ends) for name, ends in _READ_DIRECTLY.items()):
+            return None
         return find_lora_form(pair, module)
+
+    def _get_module(self, pair: Pair) -> nn.Module | None:
+        if self.loaded is not None:
+            return self.loaded.modules.get(get_owner(self.get_name(pair)))
+        module = self.base_modules.get(get_owner(pair.base.name))
+        return module or self.tuned_modules.get(get_owner(pair.tuned.name))
 
     def find_obstacle(self, pair: Pair) -> str:
         """Return why a tensor can't be in an adapter at all, else ""."""
@@ -68,7 +91,15 @@ class Network:
             return "one of several matrices in a tensor, such as experts"
         if pair.base.stored is None and pair.base.name in self.computed:
             return "computed from other tensors, as by weight norm"
+        if self.loaded is not None and self.loaded.find_name(pair.tuned.name) is None:
+            return "part of another tensor, or none, once transformers has loaded it"
         return ""
+
+
+def _build(pairing: Pairing) -> LoadedModel | None:
+    tuned, base = pairing.tuned.config, pairing.base.config
+    config = tuned if "architectures" in tuned else base
+    return build_model(config, len(pairing.tuned.tensors))
 
 
 def is_tied(pairing: Pairing) -> bool:
