@@ -17,7 +17,7 @@ from rankwise.weights.tensor import Status
 # Layers of which some models read more than they return, so that PEFT's wrapper would not do.
 _READ_DIRECTLY = {
     "mamba": (".out_proj", ".conv1d"),
-    "whisper": (".conv1", ".conv2", ".embed_tokens"),
+    "whisper": (".conv1", ".conv2", ".embed_tokens", ".embed_positions"),
 }
 
 
