@@ -109,6 +109,21 @@ def test_progress_goes_once_from_nothing_to_the_whole(sides):
     assert shares[-1] == 1.0
 
 
+def test_two_states_of_a_training_of_an_adapter_are_compared():
+    torch.manual_seed(0)
+
+    def make_state():
+        return {
+            "base_model.model.fc.base_layer.weight": torch.ones(20, 16),
+            "base_model.model.fc.lora_A.default.weight": torch.randn(2, 16),
+            "base_model.model.fc.lora_B.default.weight": torch.randn(20, 2),
+        }
+
+    frozen, product = rankwise.diff(make_state(), make_state()).weights.tensors
+    assert (frozen.status.value, product.status.value) == ("unchanged", "changed")
+    assert 1 <= product.rank <= 4
+
+
 def test_experts_are_one_row_with_the_sizes_of_all(sides):
     torch.manual_seed(0)
     base = {f"layers.0.experts.{i}.w1.weight": torch.randn(16, 12) for i in range(8)}

@@ -301,8 +301,8 @@ def _refuse_adapters(base: Weights, tuned: Weights) -> None:
     """Raise an error for a network that is compared with an adapter, or has one next to weights."""
     sides: dict[Side, Weights] = {"base": base, "tuned network": tuned}
     counts = {side: _count_products(weights) for side, weights in sides.items()}
-    if all(products and not others for products, others in counts.values()):
-        return  # two adapters can be compared with each other
+    if all(products for products, _ in counts.values()):
+        return  # two adapters, or two states of one training, can be compared with each other
     for side, (products, others) in counts.items():
         if not products:
             continue
