@@ -202,3 +202,13 @@ def test_names_from_a_file_are_safe_in_the_readme(tmp_path):
     assert "\x1b" not in readme
     assert readme.splitlines()[1] == r'base_model: "org/x\" license: none\\x1b"'
     assert "\n# x" not in readme
+
+
+def test_the_licence_of_the_adapter_is_kept(tmp_path):
+    folder = save(tmp_path / "a", base_model_name_or_path="org/base")
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\nbase_model: x\n---\n# Mine\n")
+    for source in (folder, folder / "adapter_model.safetensors"):
+        write_resized(resize_adapter(source), tmp_path / f"from-{source.name}")
+        front = (tmp_path / f"from-{source.name}" / "README.md").read_text().split("---")[1]
+        assert '\nlicense: "cc-by-4.0"\n' in front
+        assert '\nbase_model: "org/base"\n' in front

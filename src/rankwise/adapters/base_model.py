@@ -76,7 +76,7 @@ def describe_base(target: Target, weights: Weights) -> BaseModel:
     is_model = (folder / "config.json").is_file()
     name = "/".join(cached.groups()) if cached else str(folder if is_model else place)
     hashes = tuple((file.name, hash_file(file)) for file in list_weight_files(place))
-    return BaseModel(name, name, hashes, _read_licence(folder), notes)
+    return BaseModel(name, name, hashes, read_licence(folder), notes)
 
 
 def hash_file(path: Path) -> str:
@@ -88,7 +88,7 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_licence(folder: Path) -> str | None:
+def read_licence(folder: Path) -> str | None:
     """Return the licence in the front matter of a folder's README.md, as model cards have it."""
     try:
         path = safe_join(folder, "README.md")

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankwise._text import format_name, quote, sanitize
+from rankwise.adapters.base_model import read_licence
 from rankwise.adapters.peft_folder import CONFIG, TENSORS
 from rankwise.checkpoints import open_weights
 from rankwise.errors import CheckpointError, TargetError
 from rankwise.weights.adapter_scale import AlphaTable, compute_scale
 from rankwise.weights.combine import combine_parts
-from rankwise.weights.tensor import Factors, Status, Weight
+from rankwise.weights.tensor import LoraFactors, Status, Weight
 
 PREFIX = "base_model.model."
 _FILES = (TENSORS, "adapter_model.bin")
@@ -40,13 +41,15 @@ class LoraFolder:
         layers: The factors of each layer, in the order of the file.
         others: Tensors that belong to no pair of factors: biases, DoRA's norms, saved modules.
         grouped: Factors of grouped convolutions, which are no product of two matrices.
+        licence: What the README.md next to it says, if it says so.
     """
 
     source: str
     config: Mapping[str, object]
-    layers: tuple[Factors, ...]
+    layers: tuple[LoraFactors, ...]
     others: tuple[Weight, ...]
     grouped: tuple[tuple[Weight, Weight], ...] = ()
+    licence: str | None = None
 
     def compute_scale(self, module: str, rank: int) -> float:
         """Return α/r of a module, or α/√r."""
@@ -86,7 +89,8 @@ def open_lora(path: str | os.PathLike[str]) -> LoraFolder:
     """
     if not isinstance(path, str | os.PathLike):
         raise TargetError(f"Expected the path of an adapter, got {type(path).__name__}.")
-    weights = open_weights(find_adapter_file(path))
+    file = find_adapter_file(path)
+    weights = open_weights(file)
     source = sanitize(str(os.fspath(path)))
     config = weights.config.get("adapter_config")
     tensors = weights.tensors
@@ -100,7 +104,7 @@ def open_lora(path: str | os.PathLike[str]) -> LoraFolder:
     grouped = tuple(_find_grouped(others))
     taken |= {weight.name for pair in grouped for weight in pair}
     others = tuple(weight for weight in others if weight.name not in taken)
-    folder = LoraFolder(source, config, layers, others, grouped)
+    folder = LoraFolder(source, config, layers, others, grouped, read_licence(Path(file).parent))
     _check_tensors(folder)
     return folder
 

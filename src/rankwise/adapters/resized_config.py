@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -9,8 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from rankwise._text import format_name, format_percent, join_lines
+from rankwise._text import format_name, join_lines
 from rankwise.adapters.lora_folder import LoraFolder
+from rankwise.adapters.model_card import format_share
 
 _INSIDE = ".base_layer."  # of modules whose rank is that of the module around them
 
@@ -86,8 +88,11 @@ def make_readme(folder: LoraFolder, record: Mapping[str, Any]) -> str:
     base = folder.config.get("base_model_name_or_path")
     lines = ["---"]
     if isinstance(base, str) and base:
-        lines.append(f'base_model: "{_quote_yaml(base)}"')
-    lines += ["library_name: peft", "---", "", "# A resized LoRA", ""]
+        lines.append(f"base_model: {json.dumps(join_lines(base))}")
+    if folder.licence is not None:
+        lines.append(f"license: {json.dumps(folder.licence)}")
+    lines += ["library_name: peft", "tags:", "- lora", "- rankwise", "---", ""]
+    lines += ["# A resized LoRA", ""]
     layers = record["layers"]
     ranks = [sum(layer[key] for layer in layers) for key in ("rank", "new_rank")]
     lines.append(
@@ -103,7 +108,7 @@ def make_readme(folder: LoraFolder, record: Mapping[str, Any]) -> str:
         f"| sum of ranks | {ranks[0]:,} | {ranks[1]:,} |",
         f"| layers | {len(layers)} | {sum(layer['new_rank'] > 0 for layer in layers)} |",
         "",
-        f"Kept of Σ‖ΔW‖² over all layers: {format_percent(record['kept'])}.",
+        f"Kept of Σ‖ΔW‖² over all layers: {format_share(record['kept'])}.",
     ]
     left_out = [layer["name"] for layer in layers if not layer["new_rank"]]
     if left_out:
@@ -119,7 +124,3 @@ def _name_source(source: str) -> str:
 
 def _code(text: str) -> str:
     return f"`{join_lines(text).replace('`', '')}`"
-
-
-def _quote_yaml(text: str) -> str:
-    return join_lines(text).replace("\\", "\\\\").replace('"', '\\"')

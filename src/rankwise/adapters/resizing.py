@@ -27,7 +27,7 @@ from rankwise.numerics.thin_product import (
     find_least_rank,
     measure_difference,
 )
-from rankwise.weights.tensor import Factors, Weight
+from rankwise.weights.tensor import LoraFactors, Weight
 
 DEFAULT_ERROR = 0.01
 Pair = tuple[Tensor, Tensor]  # A and B, as they are stored
@@ -209,17 +209,17 @@ def write_resized(resizing: Resizing, folder: str | os.PathLike[str]) -> None:
     )
 
 
-def _group_layers(folder: LoraFolder) -> list[list[Factors]]:
+def _group_layers(folder: LoraFolder) -> list[list[LoraFactors]]:
     """Put layers together that PEFT gives one rank: an attention's, and its output projection's."""
-    groups: dict[str, list[Factors]] = defaultdict(list)
+    groups: dict[str, list[LoraFactors]] = defaultdict(list)
     for layer in folder.layers:
         groups[layer.module.split(".base_layer.")[0]].append(layer)
     return list(groups.values())
 
 
 def _resize_group(
-    folder: LoraFolder, group: Sequence[Factors], error: float, max_rank: int | None
-) -> list[tuple[Factors, ResizedLayer, Pair]]:
+    folder: LoraFolder, group: Sequence[LoraFactors], error: float, max_rank: int | None
+) -> list[tuple[LoraFactors, ResizedLayer, Pair]]:
     """Return the layers with their new factors; those of one group get the same rank."""
     products = [_decompose(layer) for layer in group]
     rank = max(find_least_rank(product.values.numpy(), error) for product in products)
@@ -242,7 +242,7 @@ def _resize_group(
             rank = limit
 
 
-def _decompose(layer: Factors) -> ThinProduct:
+def _decompose(layer: LoraFactors) -> ThinProduct:
     try:
         return decompose_product(*layer.load())
     except NotFiniteError as problem:
@@ -251,7 +251,7 @@ def _decompose(layer: Factors) -> ThinProduct:
         ) from problem
 
 
-def _truncate(layer: Factors, product: ThinProduct, rank: int) -> tuple[ResizedLayer, Pair]:
+def _truncate(layer: LoraFactors, product: ThinProduct, rank: int) -> tuple[ResizedLayer, Pair]:
     """Return a layer of this rank, its factors rounded to the type of the old ones."""
     old = layer.load()
     norm = float(torch.linalg.vector_norm(product.values))

@@ -20,7 +20,7 @@ from torch import Tensor
 from rankwise.errors import NotFiniteError
 from rankwise.weights.adapter_scale import compute_scale
 from rankwise.weights.parts import Context, Rule, Whole, join_parts
-from rankwise.weights.tensor import Array, Factors, Weight
+from rankwise.weights.tensor import Array, LoraFactors, Weight
 
 _FACTOR = re.compile(
     r"(?P<base>.*?)[._]?"
@@ -274,7 +274,7 @@ def _finish(change: _Change, names: _Names, context: Context) -> Whole:
         names.make_name(change.kind), change.factors, change.load, shape=change.shape
     )
     down, up, *rest = change.factors
-    factors = Factors(names.base, down, up, (*rest, *others), scale.compute, scale.is_known)
+    factors = LoraFactors(names.base, down, up, (*rest, *others), scale.compute, scale.is_known)
     weight = replace(
         joined,
         kind=change.kind,

@@ -80,7 +80,7 @@ class Weight:
 
     # Of a product of thin factors: its non-zero singular values, without forming it.
     singular_values: Callable[[], Array] | None = None
-    factors: Factors | None = None  # those of a LoRA
+    factors: LoraFactors | None = None  # those of a LoRA
 
     def load_slice(self, start: int, count: int) -> Tensor:
         """Load some rows of the first axis, without the others where the source allows it."""
@@ -90,7 +90,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Factors:
+class LoraFactors:
     """The factors of a LoRA: the change of a weight is scale · up · down, and so of rank ≤ r.
 
     Attributes:
