@@ -73,7 +73,7 @@ PAGES = [
         "reports",
         "Reports",
         "Write pages. [Pages and charts](../report.md) is the guide.",
-        folders=("reports",),
+        folders=("report_page", "reports"),
         packages=("rankwise.reports",),
     ),
     ReferencePage(
