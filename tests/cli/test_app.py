@@ -176,6 +176,19 @@ def test_index_of_shards_is_no_saved_probe(tmp_path):
             "Unexpected argument 'head'. --split takes stacks or heads. Did you mean heads?",
         ),
         (
+            ["diff", "a.pt", "b.pt", "c.pt"],
+            "Unexpected argument 'c.pt'. diff compares two: rankwise report A B C writes a page "
+            "about several.",
+        ),
+        (
+            ["train", "--optimzer", "sgd"],
+            "There is no option --optimzer. Did you mean --optimizer or --tied?",
+        ),
+        (
+            ["check", "a.pt", "--fail-on", "warnings"],
+            "Invalid value for '--fail-on': 'warnings' is not one of 'error', 'warning'.",
+        ),
+        (
             ["train", "resnet8"],
             "Unexpected argument 'resnet8'. Every name needs its option, as in --network resnet8 "
             "--data digits.",

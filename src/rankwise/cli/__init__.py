@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 import rankwise
 from rankwise.cli.check import CHECK_EXAMPLES, check
-from rankwise.cli.command import Command, CommandGroup, ProbeCommand, TrainCommand
+from rankwise.cli.command import Command, CommandGroup, DiffCommand, ProbeCommand, TrainCommand
 from rankwise.cli.diff import DIFF_EXAMPLES, diff
 from rankwise.cli.lora import lora
 from rankwise.cli.output import run_command
@@ -48,7 +48,7 @@ app = typer.Typer(
 )
 app.command(epilog=CHECK_EXAMPLES)(check)
 app.command(cls=ProbeCommand, epilog=PROBE_EXAMPLES)(probe)
-app.command(epilog=DIFF_EXAMPLES)(diff)
+app.command(cls=DiffCommand, epilog=DIFF_EXAMPLES)(diff)
 app.command(epilog=SELECT_EXAMPLES)(select)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=REPORT_EXAMPLES)(report)

@@ -68,6 +68,14 @@ class ProbeCommand(Command):
         )
 
 
+class DiffCommand(Command):
+    """A command on two checkpoints."""
+
+    def explain_extra(self, args: list[str]) -> str:  # noqa: ARG002
+        """Name the command for more than two."""
+        return " diff compares two: rankwise report A B C writes a page about several."
+
+
 class TrainCommand(Command):
     """A command without arguments, where a name alone belongs to an option."""
 

@@ -16,7 +16,7 @@ import typer
 
 from rankwise._io import explain_missing, refuse_overwrite, write_atomically
 from rankwise._table import join_cells
-from rankwise._text import sanitize, shorten
+from rankwise._text import sanitize, shorten, suggest_names
 from rankwise.errors import ArgumentError, MissingExtraError, RankwiseError
 
 if TYPE_CHECKING:
@@ -164,18 +164,29 @@ def run_command(command: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _explain_usage(error: Any, context: Any) -> str:  # noqa: ANN401 - of Typer's click, or click's
+    if context is not None and hasattr(error, "possibilities"):  # an option that does not exist
+        name = error.option_name
+        known = [option for param in context.command.get_params(context) for option in param.opts]
+        return f"There is no option {name}.{suggest_names(name, known)}".rstrip(".")
+    # Typer's releases with checks by pydantic quote its prefix.
+    return str(error.format_message()).rstrip(".").replace(": Value error, ", ": ", 1)
+
+
 def _explain_os_error(error: OSError, path: Path) -> str:
     if isinstance(error, FileNotFoundError):
         return explain_missing(path)
     if isinstance(error, IsADirectoryError):
         return f"{path}: expected a file, got a folder."
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{path}: expected a folder, got a file."
     return f"{path}: {error.strerror}."
 
 
 def _format_error(error: Exception) -> str:
     if isinstance(error, ClickError):
-        text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)  # of wrong usage
+        text = _explain_usage(error, context)
         hint = f" See `{context.command_path} --help`." if context is not None else ""
         return _clean(text if text.endswith("?") else f"{text}.") + _clean(hint)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:

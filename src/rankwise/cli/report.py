@@ -24,6 +24,8 @@ from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rankwise.adapters.change_records import NetworkChange
     from rankwise.checks.findings import Findings
     from rankwise.probes.results import Probe
@@ -93,9 +95,7 @@ def report(
     from rankwise.reports.html import encode_page
     from rankwise.reports.report import build_page, write_images
 
-    check_outputs([out], paths)
-    if open_browser and out == STDOUT:
-        raise ArgumentError("--open needs a file: give -o a name.")
+    _check_outputs(out, images, open_browser, paths)
     options = ProbeOptions(tuple(include or ()), tuple(exclude or ()), p, key=key)
     probes: list[Probe] = []
     resources = make_resources(jobs, memory, no_cache)
@@ -141,6 +141,16 @@ def report(
     if open_browser:
         webbrowser.open(Path(out).resolve().as_uri())
     fail_unmeasured(probes, options)
+
+
+def _check_outputs(
+    out: str, images: Path | None, open_browser: bool, paths: Sequence[Path]
+) -> None:
+    check_outputs([out], paths)
+    if open_browser and out == STDOUT:
+        raise ArgumentError("--open needs a file: give -o a name.")
+    if images is not None and images.exists() and not images.is_dir():
+        raise ArgumentError(f"{images}: --images names a folder, got a file.")
 
 
 def watch(

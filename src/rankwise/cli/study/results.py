@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rankwise._io import refuse_overwrite, write_atomically
+from rankwise._io import explain_missing, refuse_overwrite, write_atomically
 from rankwise._table import Cell, Table
 from rankwise._text import display_width, format_count, join_lines, sanitize, wrap
 from rankwise.cli.output import make_console, print_error, print_warnings
@@ -50,6 +50,8 @@ def export_results(source: Path, out: Path | None, to: Path, *, layers: bool) ->
     from rankwise.reports.html import encode_page
     from rankwise.reports.study import make_study_page
 
+    if to.exists() and not to.is_dir():
+        raise ArgumentError(f"{to}: --to names a folder, got a file.")
     refuse_overwrite(to / _RECORDS, [source, *([] if out is None else [out])])
     with _read_results(source, out) as results:
         if not results.runs:
@@ -86,7 +88,7 @@ def _read_results(
     place = source if study is None else out or Path(study.points[0].config.out)
     if not place.exists() and (study is None or out is not None):
         raise ArgumentError(
-            f"{place} does not exist; expected a study's TOML file, a folder of runs or exported "
+            f"{explain_missing(place)} Expected a study's TOML file, a folder of runs or exported "
             "records."
         )
     with print_warnings(), tempfile.TemporaryDirectory() as folder:
