@@ -2,6 +2,7 @@
 
 python -m benchmarks.adapters base --work W --data-root D          # train the networks
 python -m benchmarks.adapters selection vit --work W --data-root D
+python -m benchmarks.adapters extraction resnet --work W --data-root D --seeds 1 2 3
 python -m benchmarks.adapters resizing vit --work W --data-root D
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.adapters.extraction import SEEDS, measure_extraction
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.resizing import measure_resizing
 from benchmarks.adapters.selection import measure_selection
@@ -25,6 +27,7 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", default=list(TASKS))
     parser.add_argument("--work", type=Path, required=True, help="a folder for networks")
     parser.add_argument("--data-root", type=Path, required=True, help="the folder of data sets")
+    parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS), help="of extraction")
     given = parser.parse_args()
     if given.experiment == "selection":
         records = Records(RECORDS / "selection.jsonl")
@@ -33,6 +36,10 @@ def main() -> None:
     if given.experiment == "resizing":
         records = Records(RECORDS / "resizing.jsonl")
         measure_resizing(given.tasks, given.work, given.data_root, records)
+        return
+    if given.experiment == "extraction":
+        records = Records(RECORDS / "extraction.jsonl")
+        measure_extraction(given.tasks, given.work, given.data_root, records, given.seeds)
         return
     for name in given.tasks:
         task = TASKS[name]
