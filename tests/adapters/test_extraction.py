@@ -331,3 +331,38 @@ def test_layers_are_loaded_one_after_another(tmp_path, monkeypatch):
     write_adapter(plan, tmp_path / "a")
     assert len(alive) == 6
     assert most == 1
+
+
+class Shared(nn.Module):
+    """One norm and one linear layer that are used under two names each."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.ModuleDict({"fc": nn.Linear(16, 16), "ln": nn.LayerNorm(16)})
+        self.second = nn.ModuleDict({"fc": self.first["fc"], "ln": self.first["ln"]})
+
+    def forward(self, x):
+        for part in (self.first, self.second):
+            x = part["fc"](part["ln"](x))
+        return x
+
+
+def test_shared_layers_change_under_both_names_once_merged(tmp_path):
+    peft = pytest.importorskip("peft")
+    base = Shared()
+    tuned = change(base)
+    extraction = extract_adapter(base, tuned, tmp_path / "a", ExtractionOptions(rank=4))
+    assert any("tied" in note for note in extraction.plan.notes)
+    merged = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "a").merge_and_unload()
+    inputs = torch.randn(3, 16)
+    assert torch.allclose(merged(inputs), tuned(inputs), atol=1e-5)
+
+
+def test_two_adapters_are_no_networks(tmp_path):
+    base, tuned = make_layers()
+    for name, options in (("a", {"rank": 1}), ("b", {"rank": 2})):
+        extract_adapter(base, tuned, tmp_path / name, ExtractionOptions(**options))
+    with pytest.raises(CheckpointError, match="an adapter"):
+        plan_extraction(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(CheckpointError, match="an adapter"):
+        plan_extraction(base, tmp_path / "b")

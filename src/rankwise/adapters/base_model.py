@@ -21,7 +21,7 @@ from rankwise.weights.tensor import Weights
 _CHUNK = 1 << 20
 _MAX_README = 1 << 20
 _CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)", re.ASCII)
-_HUB = re.compile(r"hf://([^@/]+/[^@/]+)")
+_HUB = re.compile(r"hf:/+([^@/]+/[^@/]+)")  # pathlib makes one slash of two
 # The classes of PEFT that load such models; others would look for a head of a fixed name.
 _TASKS = (("ForCausalLM", "CAUSAL_LM"), ("LMHeadModel", "CAUSAL_LM"))
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rankwise.adapters.extraction_plan import CopiedTensor, Place
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
-from rankwise.adapters.peft_layout import choose_saved_modules, list_modules
-from rankwise.adapters.peft_network import Network, get_owner
+from rankwise.adapters.peft_layout import choose_saved_modules
+from rankwise.adapters.peft_network import Network, find_tied, get_owner
 from rankwise.weights.kinds import infer_kind
 
 _WHOLE = (PairStatus.COMPARABLE, PairStatus.TIED, PairStatus.NOT_FLOATING)
@@ -25,15 +25,15 @@ def copy_tensors(
         adapted: Modules with a LoRA.
     """
     by_name = {network.get_name(pair): pair for pair in pairing.pairs}
-    modules = list_modules(by_name)
-    wanted = dict.fromkeys(
+    tied = find_tied(pairing)
+    wanted = {
         get_owner(name)
         for name in changed
-        if not _is_bias(name) and not _may_be_tied(by_name[name])
-    )
-    wanted.pop("", None)
+        if not (_is_bias(name) or by_name[name].name in tied or _is_embedding(by_name[name]))
+    }
     blocked = {*adapted, *_list_partial(pairing, network)}
-    saved = set(choose_saved_modules(list(wanted), modules, blocked))
+    modules = network.list_modules(pairing)
+    saved = set(choose_saved_modules(sorted(wanted - {""}), modules, blocked))
     copied = []
     for name, pair in by_name.items():
         if get_owner(name) in saved:
@@ -48,8 +48,8 @@ def _is_bias(name: str) -> bool:
     return name.rpartition(".")[2] == "bias"
 
 
-def _may_be_tied(pair: Pair) -> bool:
-    """Return whether this is an embedding: a copy of its module would not be the output layer's."""
+def _is_embedding(pair: Pair) -> bool:
+    """Return whether this may be tied to an output layer, which a copy of its module would not."""
     kind = pair.tuned.kind or infer_kind(pair.name, pair.tuned.shape)
     return kind == "embedding"
 

@@ -24,8 +24,7 @@ from rankwise.adapters.extraction_plan import (
     LeftOut,
 )
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus, open_pairs
-from rankwise.adapters.peft_layout import list_modules
-from rankwise.adapters.peft_network import Network, is_tied
+from rankwise.adapters.peft_network import Network, find_tied, is_tied
 from rankwise.api import Target
 from rankwise.errors import CheckpointError, NotFiniteError
 
@@ -85,6 +84,11 @@ def plan_extraction(
     """
     options = options or ExtractionOptions()
     pairing = open_pairs(base, tuned, key=key, base_key=base_key)
+    if any(pair.tuned.factors is not None for pair in pairing.pairs):
+        raise CheckpointError(
+            f"{sanitize(pairing.tuned.source)}: an adapter; expected two networks. "
+            "`rankwise lora resize` makes a smaller adapter of one."
+        )
     network = Network.find(pairing, base, tuned)
     found = _measure_all(pairing, network, progress)
     _refuse(pairing, found)
@@ -106,19 +110,21 @@ def plan_extraction(
         tuple(copied),
         _list_left_out(pairing, network, found, copied),
         found.unchanged,
-        tuple(list_modules(network.get_name(pair) for pair in pairing.pairs)),
+        tuple(network.list_modules(pairing)),
         (*pairing.notes, *_list_notes(pairing, layers)),
     )
 
 
 def _list_notes(pairing: Pairing, layers: Sequence[LayerPlan]) -> list[str]:
     """Return what the user must know to get the tuned network from the adapter."""
-    if is_tied(pairing) and any(layer.form == "embedding" and layer.rank for layer in layers):
-        return [
-            "The output layer is tied to the embedding, and PEFT puts the LoRA on the embedding "
-            "alone: merge the adapter (`merge_and_unload`) to change both."
-        ]
-    return []
+    tied = find_tied(pairing)
+    names = [x.module for x in layers if x.rank and (x.form == "embedding" or x.pair.name in tied)]
+    if not names or not (tied or is_tied(pairing)):
+        return []
+    return [
+        f"{format_name(names[0])} is tied to another layer, as to the output layer, and PEFT puts "
+        "the LoRA on one of them: merge the adapter (`merge_and_unload`) to change both."
+    ]
 
 
 def _measure_all(pairing: Pairing, network: Network, progress: Progress | None) -> _Found:
@@ -149,7 +155,7 @@ def _measure(pair: Pair, network: Network, found: _Found) -> None:
     if record.status is ChangeStatus.UNCHANGED:
         found.unchanged += 1
     elif record.status is ChangeStatus.ROUNDING:
-        found.left_out.append(LeftOut(pair.name, f"rounding only, {record.reason}", energy))
+        found.left_out.append(LeftOut(pair.name, f"rounding only, {record.reason}"))
     elif obstacle:
         found.left_out.append(LeftOut(pair.name, obstacle, energy))
     elif form is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
-from rankwise.adapters.peft_layout import Form, find_lora_form, find_special
+from rankwise.adapters.peft_layout import Form, find_lora_form, find_special, list_modules
 from rankwise.adapters.transformers_model import LoadedModel, build_model
 from rankwise.api import Target
 from rankwise.weights.combine import strip_names
@@ -85,6 +85,13 @@ class Network:
         module = self.base_modules.get(get_owner(pair.base.name))
         return module or self.tuned_modules.get(get_owner(pair.tuned.name))
 
+    def list_modules(self, pairing: Pairing) -> dict[str, set[str]]:
+        """Return the names of all modules, each with its own tensors, as far as they are known."""
+        names = [self.get_name(pair) for pair in pairing.pairs]
+        modules = list_modules([*names, *(weight.name for weight in pairing.only_base)])
+        known = self.base_modules if self.loaded is None else self.loaded.modules
+        return {**{name: set() for name in known if name}, **modules}
+
     def find_obstacle(self, pair: Pair) -> str:
         """Return why a tensor can't be in an adapter at all, else ""."""
         if pair.tuned.group is not None:
@@ -100,6 +107,13 @@ def _build(pairing: Pairing) -> LoadedModel | None:
     tuned, base = pairing.tuned.config, pairing.base.config
     config = tuned if "architectures" in tuned else base
     return build_model(config, len(pairing.tuned.tensors))
+
+
+def find_tied(pairing: Pairing) -> set[str]:
+    """Return the tensors of the tuned network whose memory has other names as well."""
+    shared = [pair for pair in pairing.pairs if pair.status is PairStatus.TIED]
+    identities = {pair.tuned.identity for pair in shared}
+    return {pair.name for pair in pairing.pairs if pair.tuned.identity in identities - {None}}
 
 
 def is_tied(pairing: Pairing) -> bool:
