@@ -1,9 +1,10 @@
 """Shrink LoRAs that were trained here: what a smaller adapter loses of the task's score.
 
 A LoRA on all layers of the body (linear ones; convolutions where there are no others) is trained on
-each task, with rates chosen on held-out data, then made smaller in three ways:
+each task, with rates chosen on held-out data, then made smaller in four ways:
 
 - rankwise: the least ranks for one error everywhere; the error is searched that gives the size;
+- most per byte: the directions with the largest gain in ‖ΔW‖² per byte, over all layers together;
 - equal ranks: each layer is truncated to the same rank by its SVD;
 - PEFT's `convert_to_lora`, to a rank and to a share of the squares (linear layers only).
 
@@ -28,6 +29,8 @@ from torch import Tensor, nn
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.tasks import TASKS, Data, Task, make_base, train
 from rankwise.adapters import Resizing, resize_adapter, write_resized
+from rankwise.adapters.rank_budget import Candidate, distribute
+from rankwise.numerics.thin_product import decompose_product
 
 RANK = 16
 SHARES = (0.7, 0.5, 0.35, 0.25)  # of the bytes of the adapter before
@@ -106,6 +109,7 @@ def list_smaller(model: peft.PeftModel, place: Path) -> Iterator[Smaller]:
     for target in SHARES:
         ours = find_size(lambda error: resize_adapter(source, error=error), target)
         yield _make_ours(ours, "rankwise", target)
+        yield _make_ours(shrink_by_bytes(source, target), "most per byte", target)
         rank = max(1, int(target * RANK))
         equal = resize_adapter(source, error=1e-12, max_rank=rank)
         yield _make_ours(equal, "equal ranks", target)
@@ -127,6 +131,28 @@ def find_size(resize: Callable[[float], Resizing], share: float) -> Resizing:
         else:
             low = middle
     return best
+
+
+def shrink_by_bytes(source: Path, share: float) -> Resizing:
+    """Return the adapter that keeps most of Σ‖ΔW‖² within a share of the bytes."""
+    whole = resize_adapter(source, error=0)
+    layers = whole.folder.layers
+    products = [decompose_product(*layer.load()) for layer in layers]
+    candidates = [
+        Candidate(row.scale * product.values.numpy(), row.rank, row.old_bytes // row.rank)
+        for row, product in zip(whole.layers, products, strict=True)
+    ]
+    most = [len(product.values) for product in products]
+    ranks = distribute(candidates, most, int(share * whole.old_bytes))
+    factors, rows = {}, []
+    for layer, row, product, rank in zip(layers, whole.layers, products, ranks, strict=True):
+        size = rank * (row.old_bytes // row.rank)
+        rows.append(replace(row, new_rank=rank, new_bytes=size))
+        if rank:
+            b, a = (side.float() for side in product.truncate(rank))
+            factors[layer.down.name] = a.reshape(rank, *layer.down.shape[1:])
+            factors[layer.up.name] = b.reshape(len(b), rank, *layer.up.shape[2:])
+    return replace(whole, layers=tuple(rows), factors=factors)
 
 
 def _make_ours(resizing: Resizing, arm: str, target: float | None) -> Smaller:

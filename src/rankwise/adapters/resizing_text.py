@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rankwise._table import Cell, Column, Table
 from rankwise._text import format_count, format_name, format_percent
+from rankwise.adapters.model_card import format_share
 from rankwise.adapters.resizing import Resizing
 
 
@@ -18,7 +19,7 @@ def make_resizing_table(resizing: Resizing) -> Table:
             (Column("layer", "left"), [Cell(format_name(x.name), "name") for x in layers]),
             (Column("rank"), [str(x.rank) for x in layers]),
             (Column("new"), [str(x.new_rank) for x in layers]),
-            (Column("kept"), [f"{100 * x.kept:.2f} %" for x in layers]),
+            (Column("kept"), [format_share(x.kept) for x in layers]),
             (Column("bytes", priority=3), [f"{x.old_bytes:,}" for x in layers]),
             (Column("new bytes", priority=3), [f"{x.new_bytes:,}" for x in layers]),
         ]
@@ -33,7 +34,7 @@ def describe_resizing(resizing: Resizing) -> Iterator[str]:
     yield (
         f"{format_count(len(layers), 'layer')}: {before} ranks to {after}, "
         f"{resizing.old_bytes:,} bytes to {resizing.new_bytes:,} ({format_percent(share)}); kept "
-        f"{100 * resizing.kept:.2f} % of all layers' ‖ΔW‖²."
+        f"{format_share(resizing.kept)} of all layers' ‖ΔW‖²."
     )
     if left_out := resizing.left_out:
         yield f"Left out {format_count(len(left_out), 'layer')} whose change is zero."
