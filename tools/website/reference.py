@@ -92,7 +92,7 @@ PAGES = [
 
 
 def list_names(package: str) -> dict[str, str]:
-    """Return the public names of a package, each with the module that defines it.
+    """Return the public names of a package, functions first, and the module that defines each.
 
     A module without `__all__` is read, not imported: the trainers take seconds.
 
@@ -108,7 +108,8 @@ def list_names(package: str) -> dict[str, str]:
         found = [node.name for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
         return {name: package for name in found if not name.startswith("_")}
     module = importlib.import_module(package)
-    values = {name: getattr(module, name) for name in module.__all__}
+    names = sorted(module.__all__, key=lambda name: (name[0].isupper(), name))
+    values = {name: getattr(module, name) for name in names}
     return {name: value.__module__ for name, value in values.items() if callable(value)}
 
 
