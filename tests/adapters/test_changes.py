@@ -300,27 +300,42 @@ def test_shards_and_a_wrapped_state_dict_with_a_prefix(tmp_path):
     assert [change.base_name for change in whole.tensors] == list(weights)
 
 
-def test_a_quantised_base_is_said_to_be_one(tmp_path):
+def write_gguf(path, tensors, kind):
     gguf = pytest.importorskip("gguf")
-    torch.manual_seed(0)
-    weight = torch.randn(64, 64)
-    codes = gguf.quantize(weight.numpy(), gguf.GGMLQuantizationType.Q8_0)
-    writer = gguf.GGUFWriter(tmp_path / "base.gguf", "llama")
-    writer.add_tensor("blk.0.ffn_up.weight", codes, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.add_tensor("blk.0.attn_norm.weight", np.ones(64, np.float32))
+    kind = gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, tensor in tensors.items():
+        if tensor.ndim == 1:
+            writer.add_tensor(name, tensor.numpy())
+        else:
+            writer.add_tensor(name, gguf.quantize(tensor.numpy(), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    tuned = {
-        "blk.0.ffn_up.weight": weight + plant(64, 64, 3),
-        "blk.0.attn_norm.weight": torch.ones(64),
-    }
-    changes = measure(tmp_path / "base.gguf", tuned)
-    change = changes["blk.0.ffn_up.weight"]
-    assert "in the base: the change holds its rounding errors" in change.reason
-    assert change.rank == 3
-    assert changes["blk.0.attn_norm.weight"].status is ChangeStatus.UNCHANGED
+    return path
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_the_errors_of_a_quantised_side_add_no_direction(tmp_path, kind, uneven):
+    torch.manual_seed(0)
+    name = "blk.0.ffn_up.weight"
+    weight = torch.randn(192, 256) * (torch.randn(192, 1).exp() if uneven else 1)
+    path = write_gguf(
+        tmp_path / "base.gguf", {name: weight, "blk.0.attn_norm.weight": torch.ones(256)}, kind
+    )
+    lora = plant(192, 256, 5)
+    lora *= 0.3 * weight.norm() / lora.norm()
+    for base, tuned in ((path, {name: weight + lora}), ({name: weight + lora}, path)):
+        change = measure(base, tuned)[name]
+        assert change.rank == 5
+        assert f"{kind} in the" in change.reason
+        assert "the change holds its rounding errors" in change.reason
+    for base, tuned in ((path, {name: weight}), ({name: weight}, path)):
+        assert measure(base, tuned)[name].status is ChangeStatus.ROUNDING
+    norms = {"blk.0.attn_norm.weight": torch.ones(256)}
+    assert measure(path, norms)["blk.0.attn_norm.weight"].status is ChangeStatus.UNCHANGED
 
 
 def test_globs_choose_tensors_and_must_leave_one():

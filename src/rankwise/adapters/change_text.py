@@ -213,7 +213,7 @@ def describe_others(change: NetworkChange) -> list[str]:
     if quantised := [tensor for tensor in change.matrices if tensor.reason]:
         sentences.append(
             f"Note: the change of {list_names(quantised)} holds the rounding errors of "
-            "quantisation, which can hide its rank or add to it."
+            "quantisation, which can hide its rank."
         )
     if change.renamed_prefix:
         sentences.append(describe_prefix(change.renamed_prefix))

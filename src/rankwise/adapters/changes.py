@@ -20,15 +20,14 @@ from rankwise.adapters.change_records import ChangeStatus, NetworkChange, Tensor
 from rankwise.adapters.pair_filter import filter_pairs
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus, find_form, open_pairs, subtract
 from rankwise.adapters.storage_errors import (
+    StorageErrors,
     compute_norm,
-    estimate_rounding,
-    find_precision,
+    find_errors,
     is_rounding,
 )
 from rankwise.api import Target, find_release
 from rankwise.errors import NotFiniteError
 from rankwise.numerics.evbmf import LowRank, factorise
-from rankwise.numerics.rounding import StoredType
 from rankwise.numerics.spectrum import Spectrum, Workspace
 from rankwise.probes.measure import estimate_cost
 from rankwise.probes.parallel import Progress, SharedLoading
@@ -185,15 +184,16 @@ def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> F
     if not bool(change.any()):
         unchanged = replace(record, status=ChangeStatus.UNCHANGED, norm=0.0)
         return FactorisedChange(unchanged, tuned_norm)
-    before, after = find_precision(pair.base, base), find_precision(pair.tuned, tuned)
-    is_rounded = is_rounding(base, tuned, change, before, after)
+    before, after = find_errors(pair.base, base), find_errors(pair.tuned, tuned)
+    is_rounded = is_rounding(change, before, after)
     record = replace(record, norm=compute_norm(change))
     rounding = replace(record, status=ChangeStatus.ROUNDING, reason=_name_types(pair))
-    if is_rounded and (after.epsilon > before.epsilon or pair.form != "matrix"):
+    is_certain = after.are_bounded and after.epsilon > before.epsilon
+    if is_rounded and (is_certain or pair.form != "matrix"):
         return FactorisedChange(rounding, tuned_norm)
     if pair.form != "matrix":
         return FactorisedChange(record, tuned_norm)
-    spectrum, part = _factorise(pair, (base, tuned, change), (before, after), workspace)
+    spectrum, part = _factorise(pair, change, before, after, workspace)
     if is_rounded and part.rank == 0:
         return FactorisedChange(rounding, tuned_norm)
     energy = np.square(spectrum.values / spectrum.values[0])
@@ -205,22 +205,22 @@ def _measure(pair: Pair, base: Tensor, tuned: Tensor, workspace: Workspace) -> F
 
 
 def _factorise(
-    pair: Pair,
-    tensors: tuple[Tensor, Tensor, Tensor],
-    stored: tuple[StoredType, StoredType],
-    workspace: Workspace,
+    pair: Pair, change: Tensor, before: StorageErrors, after: StorageErrors, workspace: Workspace
 ) -> tuple[Spectrum, LowRank]:
     """Factorise ΔW; errors of storing the tuned network, and if need be the base, are noise."""
-    base, tuned, change = map(pair.unfold, tensors)
-    before, after = stored
-    spectrum, part = factorise(change, after, workspace, rounded=tuned, rank_only=True)
-    if part.rank and before.epsilon > after.epsilon:
-        # Either the network was tuned from the stored base, which then is exact, or from a finer
-        # one. Then the errors of the base are in ΔW, and their energy is beyond its rank.
-        beyond = math.hypot(*spectrum.values[part.rank :])
-        if beyond > _ROUNDED * estimate_rounding(base, before):
-            spectrum, part = factorise(change, before, workspace, rounded=base, rank_only=True)
-    return spectrum, part
+    matrix = pair.unfold(change)
+
+    def run(errors: StorageErrors) -> tuple[Spectrum, LowRank]:
+        rounded = pair.unfold(errors.numbers)
+        return factorise(matrix, errors.stored, workspace, rounded=rounded, rank_only=True)
+
+    spectrum, part = run(after)
+    if not part.rank or before.epsilon <= after.epsilon:
+        return spectrum, part
+    # Either the network was tuned from the stored base, which then is exact, or from a finer one.
+    # Then the errors of the base are in ΔW, and their energy is beyond its rank.
+    beyond = math.hypot(*spectrum.values[part.rank :])
+    return run(before) if beyond > _ROUNDED * before.estimate_norm() else (spectrum, part)
 
 
 def _make_task(pair: Pair, loading: SharedLoading) -> Task[TensorChange]:
