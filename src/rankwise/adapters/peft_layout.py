@@ -120,11 +120,11 @@ def make_lora_options(ranks: Mapping[str, int], modules: Iterable[str]) -> dict[
     usual = max(counts, key=lambda rank: (counts[rank], -rank))
     known = list(modules)
     meant = {name: _list_others(name, known) for name in ranks}
-    # PEFT takes the first key that matches the end of a name: the longest come first, and those
-    # that a shorter one would match as well.
+    # PEFT takes the first key that matches the end of a name. Those that another one matches too
+    # need a key and come first: longer ones, and those with fewer dots, which match any sign.
     others = {name for name, rank in ranks.items() if rank != usual}
     others |= {other for name in list(others) for other in meant[name] if other in ranks}
-    pattern = {escape(name): ranks[name] for name in sorted(others, key=len, reverse=True)}
+    pattern = {escape(name): ranks[name] for name in sorted(others, key=_rate_pattern)}
     is_ambiguous = any(meant.values())
     return {
         "r": usual,
@@ -133,6 +133,10 @@ def make_lora_options(ranks: Mapping[str, int], modules: Iterable[str]) -> dict[
         "rank_pattern": pattern,
         "alpha_pattern": dict(pattern),
     }
+
+
+def _rate_pattern(name: str) -> tuple[int, int, str]:
+    return -len(name), name.count("."), name
 
 
 def _list_others(name: str, modules: Sequence[str]) -> list[str]:
