@@ -366,3 +366,14 @@ def test_two_adapters_are_no_networks(tmp_path):
         plan_extraction(tmp_path / "a", tmp_path / "b")
     with pytest.raises(CheckpointError, match="an adapter"):
         plan_extraction(base, tmp_path / "b")
+
+
+def test_names_that_no_file_can_hold_are_left_out(tmp_path):
+    base, tuned = make_layers(2)
+    for weights, value in ((base, 0.0), (tuned, 1.0)):
+        weights["x.\ud800.weight"] = torch.full((8, 8), value)
+        weights[".weight"] = torch.full((8, 8), value) + torch.eye(8)
+    extraction = extract_adapter(base, tuned, tmp_path / "a", ExtractionOptions(rank=2))
+    assert [item.reason for item in extraction.plan.left_out] == ["its name is no valid Unicode"]
+    stored = safetensors.load_file(tmp_path / "a" / "adapter_model.safetensors")
+    assert "base_model.model..weight" in stored

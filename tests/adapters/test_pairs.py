@@ -204,3 +204,11 @@ def test_wrapped_state_dicts_and_sharded_folders_are_opened(tmp_path):
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     pairs = open_pairs(tmp_path / "base.pt", folder).comparable
     assert [float(pair.load_change().mean()) for pair in pairs] == pytest.approx([1, 1])
+
+
+def test_norms_of_old_checkpoints_are_matched_with_todays_names():
+    old = {"bert.LayerNorm.gamma": torch.ones(4), "bert.LayerNorm.beta": torch.zeros(4)}
+    new = {"bert.LayerNorm.weight": torch.ones(4), "bert.LayerNorm.bias": torch.ones(4)}
+    pairs = open_pairs(old, new).pairs
+    assert [(pair.base.name, pair.tuned.name) for pair in pairs] == list(zip(old, new, strict=True))
+    assert open_pairs({"a.gamma": torch.ones(4)}, {"a.gamma": torch.ones(4)}).pairs[0].is_comparable

@@ -56,6 +56,10 @@ def _is_embedding(pair: Pair) -> bool:
 
 def _list_partial(pairing: Pairing, network: Network) -> set[str]:
     """Return modules whose tensors are not all in both networks, or can't be read."""
-    names = [network.get_name(p) for p in pairing.pairs if p.status not in _WHOLE]
+    names = [
+        network.get_name(pair)
+        for pair in pairing.pairs
+        if pair.status not in _WHOLE or network.find_obstacle(pair)
+    ]
     names += [weight.name for weight in (*pairing.only_base, *pairing.only_tuned)]
     return {get_owner(name) for name in names}

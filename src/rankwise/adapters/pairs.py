@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ Form = Literal["matrix", "vector", "other"]
 _PRODUCTS = ("lora", "loha", "lokr")  # kinds of the products of an adapter's factors
 # Tensors whose values can be compared, though some of them are not probed.
 _READABLE = (Status.NOT_A_WEIGHT, Status.TIED, Status.VECTOR, Status.TOO_SMALL)
+# As in the checkpoints of bert-base-uncased and others of its time.
+_LEGACY = re.compile(r"(?:.*[._])?(?:LayerNorm|layer_norm)\.(gamma|beta)", re.DOTALL)
+_MAX_LEGACY = 100  # characters at the end of a name that are read
 _MERGE = (
     "Merge it into its base first, in PEFT by `PeftModel.from_pretrained(base, ADAPTER)"
     ".merge_and_unload()` and `save_pretrained(FOLDER)`, and give that"
@@ -193,7 +197,10 @@ def pair_weights(base: Weights, tuned: Weights) -> Pairing:
     _refuse_adapters(base, tuned)
     before, after = _drop_parts(base.tensors), _drop_parts(tuned.tensors)
     try:
-        alignment = match_names([w.name for w in before], [w.name for w in after])
+        alignment = match_names(
+            [_modernise(weight.name) for weight in before],
+            [_modernise(weight.name) for weight in after],
+        )
     except ProbeMismatchError as error:
         names = (f"{quote(weights[0].name)}" for weights in (before, after) if weights)
         raise ProbeMismatchError(f"{error} The first names are {' and '.join(names)}.") from error
@@ -210,6 +217,14 @@ def pair_weights(base: Weights, tuned: Weights) -> Pairing:
         alignment.prefix,
         tuple(_describe_fused(only_base, only_tuned)),
     )
+
+
+def _modernise(name: str) -> str:
+    """Return the name that transformers gives a norm's tensor that TensorFlow's BERT named."""
+    match = _LEGACY.fullmatch(name[-_MAX_LEGACY:])
+    if match is None:
+        return name
+    return name[: -len(match[1])] + {"gamma": "weight", "beta": "bias"}[match[1]]
 
 
 def subtract(base: Tensor, tuned: Tensor) -> Tensor:

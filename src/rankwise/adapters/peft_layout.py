@@ -31,7 +31,9 @@ def find_lora_form(pair: Pair, module: nn.Module | None = None) -> Form | None:
         pair: The weight in both networks.
         module: The module that owns it, where that is known; else name and shape must tell.
     """
-    if not pair.name.endswith(".weight") or pair.tuned.squeezed:
+    if not pair.name.removesuffix(".weight") or not pair.name.endswith(".weight"):
+        return None
+    if pair.tuned.squeezed:
         return None
     if module is not None:
         return _find_form_of_module(module)

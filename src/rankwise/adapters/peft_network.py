@@ -94,6 +94,8 @@ class Network:
 
     def find_obstacle(self, pair: Pair) -> str:
         """Return why a tensor can't be in an adapter at all, else ""."""
+        if not _is_text(self.get_name(pair)):
+            return "its name is no valid Unicode"
         if pair.tuned.group is not None:
             return "one of several matrices in a tensor, such as experts"
         if pair.base.stored is None and pair.base.name in self.computed:
@@ -127,6 +129,14 @@ def is_tied(pairing: Pairing) -> bool:
     names = pairing.tuned.config.get("architectures")
     has_head = any(weight.name.endswith("lm_head.weight") for weight in pairing.tuned.tensors)
     return not has_head and isinstance(names, list | tuple) and "LMHead" in str(names)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def get_owner(name: str) -> str:
