@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from types import FrameType
-
-from rankwise.errors import MissingExtraError
 
 CLI_PACKAGES = {"click", "rich", "typer"}
 INTERRUPTED = 130
@@ -20,11 +17,8 @@ def main() -> int:
 
     Ctrl-C ends the process with exit code 130 and no traceback, whenever it comes.
     """
-    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    handles = is_default and threading.current_thread() is threading.main_thread()
-    if handles:
-        signal.signal(signal.SIGINT, _interrupt)
-    try:
+    handles = _handle_interrupts()
+    try:  # what is imported here would print a traceback if it were imported above
         from rankwise.cli import run  # noqa: PLC0415
 
         return run()
@@ -32,13 +26,26 @@ def main() -> int:
         package = (error.name or "").partition(".")[0]
         if package not in CLI_PACKAGES:
             raise
+        from rankwise.errors import MissingExtraError  # noqa: PLC0415
+
         sys.stderr.write(f"rankwise: {MissingExtraError(package, 'cli', 'The command line')}\n")
         return 1
     except KeyboardInterrupt:  # where the command has ended, or not started
         return INTERRUPTED
     finally:
         if handles:  # while Python shuts down, which would print a traceback
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+
+
+def _handle_interrupts() -> bool:
+    """Handle Ctrl-C from now on, unless it is ignored or handled already; return whether so."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+    try:
+        signal.signal(signal.SIGINT, _interrupt)
+    except ValueError:  # only a main thread may
+        return False
+    return True
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:

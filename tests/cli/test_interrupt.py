@@ -76,6 +76,19 @@ def test_during_the_measurement(tmp_path, checkpoint):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_while_python_shuts_down(tmp_path):
+    code = (
+        "import atexit, os, signal, sys\n"
+        "from rankwise.__main__ import main\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "sys.argv = ['rankwise', '--version']\n"
+        "sys.exit(main())"
+    )
+    done = interrupt(tmp_path, "", "-c", code)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert done.stdout.startswith("rankwise ")
+
+
 def test_what_a_command_ignores_stays_ignored(tmp_path, checkpoint):
     code = (
         "import signal, sys\n"

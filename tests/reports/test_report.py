@@ -97,7 +97,7 @@ def test_a_model_folder_with_a_config_is_no_run(tmp_path):
 
 def test_runs_and_checkpoints_do_not_go_together(tmp_path):
     run = written(tmp_path / "runs", [epoch(1)])
-    with pytest.raises(rankwise.ArgumentError, match="don't go on one page"):
+    with pytest.raises(rankwise.ArgumentError, match="can't share a page"):
         build_page([run.path, saved(tmp_path / "model.pt")])
 
 

@@ -74,7 +74,7 @@ def test_a_list_of_rates_makes_rows_and_one_of_batch_sizes_columns(tmp_path):
 
 def test_an_unknown_score_is_refused_with_those_there_are(tmp_path):
     study = study_in(tmp_path)
-    with pytest.raises(ConfigError, match="accuracy; got beauty"):
+    with pytest.raises(ConfigError, match=r"'beauty'.*accuracy"):
         collect_results(filled(study), study, score="beauty")
 
 

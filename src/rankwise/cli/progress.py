@@ -110,7 +110,7 @@ def show_probing(
 ) -> Iterator[Callable[[rankwise.Progress], None]]:
     """Show a bar while weights are probed; yield a function that moves it.
 
-    `resumes` says whether layers are kept, so that the same command goes on where it was stopped.
+    `resumes` says whether layers are kept, so that the same command continues where it stopped.
     """
     cached = 0
 
@@ -124,7 +124,7 @@ def show_probing(
             yield update
         except KeyboardInterrupt:
             if resumes:
-                bar.print("Stopped. The same command goes on where it was: large layers are kept.")
+                bar.print("Stopped. Repeat the command to continue: large layers are kept.")
             raise
     if cached:
         layers = format_count(cached, "layer")

@@ -101,7 +101,7 @@ def report(
     resources = make_resources(jobs, memory, no_cache)
 
     def load(path: Path, spectra: bool) -> Probe:
-        if is_saved_probe(path):  # beside checkpoints, the options are for those
+        if is_saved_probe(path):  # next to checkpoints, the options are for those
             result = load_probe(path, options if len(paths) == 1 else ProbeOptions(), resources)
         else:
             result = load_probe(path, replace(options, spectra=spectra), resources)

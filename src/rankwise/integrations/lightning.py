@@ -49,7 +49,7 @@ class EpochStep(Callback):
             network's S, after each epoch; for a rule that measures something else that instead, as
             "hill_exponent/<layer>". With several optimizers those of the second are
             "stable_rank-1/<layer>" and so on. Neither S nor q chooses a model: S follows time and
-            goes on rising while a network overfits. Stop by a validation score.
+            keeps rising while a network overfits. Stop by a validation score.
         images_every: After how many epochs to log charts of the layers, and of their rates and
             stable rank so far, as images to TensorBoard and W&B: "charts/layers", "charts/rates"
             and "charts/stable_rank"; also at the end of training. 0 for never.

@@ -67,7 +67,7 @@ def layer_scalars(source: RateSource, kinds: Sequence[str]) -> dict[str, float]:
     The kinds are "rate" and names of metrics; before the end of the first epoch there are rates
     only. Where a rule measures something else than stable ranks there is that instead of metrics,
     as "hill_exponent/conv1". The last is S, the network's stable rank weighted by width: it shows
-    how far training has come, not how good the network is, and goes on rising while it overfits.
+    how far training has come, not how good the network is, and keeps rising while it overfits.
     """
     scalars: dict[str, float] = {}
     if "rate" in kinds:

@@ -18,7 +18,7 @@ def log_layers(writer: SummaryWriter, source: object, epoch: int, *, prefix: str
 
     Call it after `epoch_step()`, or after `step()` of the scheduler. The tags are "rate/conv1",
     "stable_rank/conv1", "condition/conv1", "quality/conv1", … and "stable_rank_by_width". None of
-    them says which epoch to keep: S goes on rising while a network overfits.
+    them says which epoch to keep: S keeps rising while a network overfits.
 
     Args:
         writer: The writer.

@@ -157,7 +157,7 @@ class EpochStep(TrainerCallback):
         log: Takes "rate/<layer>", "stable_rank/<layer>", "quality/<layer>" and
             "stable_rank_by_width", the network's S, after each epoch: the Trainer's `log`, as in
             `trainer.add_callback(EpochStep(log=trainer.log))`. A LayerwiseLR is logged too. None
-            of them is for `metric_for_best_model`: S goes on rising while a network overfits.
+            of them is for `metric_for_best_model`: S keeps rising while a network overfits.
 
     Example:
         >>> from rankwise.integrations.transformers import EpochStep

@@ -383,8 +383,8 @@ def decode_config(text: bytes, source: str) -> Config:
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         if isinstance(content, dict) and "network" in content:
             raise RunError(
-                f"{source} was written by an older version of rankwise. Give the folder of runs "
-                "to studies/migrate_records.py to bring it up to date."
+                f"{source} was written by an older version of rankwise. Give the folder "
+                "of runs to studies/migrate_records.py, in the project's repository, to update it."
             ) from None
         raise RunError(
             f"{source}: its options can't be read ({error}). Repeat the command that started the "

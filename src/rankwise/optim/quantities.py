@@ -46,7 +46,7 @@ class Measurement:
         return [_pair(*both) for both in zip(weights, before, strict=True)]
 
     def measure(self, weights: Sequence[Weight]) -> list[WeightReading]:
-        """Measure weights, side by side; whatever is wrong with one becomes its status."""
+        """Measure weights in parallel; what is wrong with one becomes its status."""
         if self.quantity == "stable_rank":
             rows = measure_weights(weights, p=self.p)
             return [WeightReading(row, row.stable_rank, row.is_probed) for row in rows]

@@ -1,4 +1,4 @@
-"""Measured layers on disk: a probe that was stopped goes on where it was.
+"""Measured layers on disk: a probe that was stopped continues where it stopped.
 
 An entry is found by the numbers of the weight, not by its name or file, so that the layers that a
 fine-tuned network shares with its base are measured once. Entries are JSON, checked as a saved

@@ -57,7 +57,7 @@ _LAYERS = (
         "How evenly the directions that stand out share the layer's strength: small where one "
         "dominates, larger the more of them are about equally strong.",
         "0 (no direction stands out) to 1 (all directions do, and equally)",
-        "It mostly rises while a layer is trained, and goes on rising while the network overfits. "
+        "It mostly rises while a layer is trained, and keeps rising while the network overfits. "
         "Compare a layer with itself over time; between shapes it compares only roughly.",
         (
             "It depends on p: p = 1 gives larger values than p = 2. Compare like with like.",
@@ -225,7 +225,7 @@ _NETWORK = (
         "The stable rank of the whole network: wide layers count more than narrow ones.",
         "0 to 1",
         "Of two epochs of one run, the later one has the higher S in 95 % of pairs. That is time, "
-        "not quality: it goes on rising while a network overfits. Don't choose a model by it.",
+        "not quality: it keeps rising while a network overfits. Don't choose a model by it.",
         ("A 1×1 convolution counts twice: its two unfoldings have the same singular values.",),
     ),
     Explanation(

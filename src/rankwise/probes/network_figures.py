@@ -22,7 +22,7 @@ class NetworkFigures:
 
     Figures are None where no layer was probed.
 
-    None of these figures says which of two networks is better, and S and the total rank go on
+    None of these figures says which of two networks is better, and S and the total rank keep
     rising while a network overfits.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""All weights of a network → their rows, measured side by side."""
+"""All weights of a network → their rows, measured in parallel."""
 
 from __future__ import annotations
 

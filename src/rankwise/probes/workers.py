@@ -1,4 +1,4 @@
-"""Run tasks side by side, one thread each, as many at once as cores and memory allow.
+"""Run tasks in parallel, one thread each, as many at once as cores and memory allow.
 
 Libraries for linear algebra gain little from sharing one matrix among cores, and their threads wait
 for each other in busy loops, so that a single other busy process makes them slower than one thread.
@@ -49,8 +49,8 @@ class Resources:
             as torch may use threads, and not more than the process may use cores.
         memory: Bytes that they may take together; by default half of what is free. A layer that
             needs more is measured alone.
-        cache: A folder for the metrics of large layers, so that a probe that was stopped goes on
-            where it was; True for the user's own folder, False for none.
+        cache: A folder for the metrics of large layers, so that a probe that was stopped continues
+            where it stopped; True for the user's own folder, False for none.
 
     Raises:
         ArgumentError: If one of them is less than 1.
@@ -92,7 +92,7 @@ def run_tasks(
     on_done: Callable[[int], object] = lambda _: None,
     resources: Resources | None = None,
 ) -> list[Result]:
-    """Run all tasks side by side, and return their results in order.
+    """Run all tasks in parallel, and return their results in order.
 
     `on_done` is called with each task's index, on the calling thread.
     """
@@ -100,7 +100,7 @@ def run_tasks(
     jobs, memory = resources.count_jobs(), resources.count_bytes()
     results: dict[int, Result] = {}
     order = sorted(range(len(tasks)), key=lambda i: -tasks[i].cost)
-    # Where BLAS can't be kept to one thread, tasks side by side would compete for the cores.
+    # Where BLAS can't be kept to one thread, parallel tasks would compete for the cores.
     in_parallel = jobs > 1 and bool(_find_blas())
     alone = [i for i in order if not in_parallel or tasks[i].in_order]
     together = [i for i in order if in_parallel and not tasks[i].in_order]

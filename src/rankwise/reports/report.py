@@ -124,7 +124,7 @@ def build_page(
             f"{path} {'has runs' if runs else 'has none'}"
             for path, runs in zip(paths, folders, strict=True)
         )
-        raise ArgumentError(f"Runs and checkpoints don't go on one page: {kinds}.")
+        raise ArgumentError(f"Runs and checkpoints can't share a page: {kinds}.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         if any(folders):

@@ -325,7 +325,7 @@ def _check_runs(points: Sequence[GridPoint], path: Path) -> None:
         if point.config.devices != 1:
             raise ConfigError(
                 f"{path}: {point.name}: expected devices = 1, got {point.config.devices}. Each run "
-                "of a study uses one device; several runs are trained side by side."
+                "of a study uses one device; several runs are trained in parallel."
             )
         try:
             _check_task(point.config)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankwise._text import format_count
+from rankwise._text import explain_unknown, format_count, quote, suggest_names
 from rankwise.errors import ConfigError
 from rankwise.lab.defaults import resolve
 from rankwise.lab.records import Run, Session
@@ -126,7 +126,7 @@ def collect_results(
     trials = [run for run in own.runs if not run.config.validate]
     known = {name for run in trials for name in run.test}
     if score is not None and known and score not in known:
-        raise ConfigError(f"Expected a test score, one of {', '.join(sorted(known))}; got {score}.")
+        raise ConfigError(explain_unknown("test score", score, sorted(known)))
     table = build_table(trials, own.names, score=score)
     return StudyResults(
         title="" if study is None else study.title,
@@ -255,8 +255,11 @@ def _compare_best(table: StudyTable) -> tuple[SettingComparison, ...]:
 def _compare_with(table: StudyTable, reference: str) -> tuple[SettingComparison, ...]:
     """Compare every setting with a named one, on every task that both have a score for."""
     if reference not in table.settings:
-        rows = ", ".join(map(repr, table.settings)) or "none"
-        raise ConfigError(f"Expected a row of the table, got {reference!r}. Its rows: {rows}.")
+        rows = ", ".join(map(quote, table.settings)) or "none"
+        hint = suggest_names(reference, table.settings)
+        raise ConfigError(
+            f"Expected a row of the table, got {quote(reference)}.{hint} Its rows: {rows}."
+        )
     comparisons: list[SettingComparison] = []
     for task in table.tasks:
         column = {one.setting: one for one in _scored(table, task)}

@@ -126,7 +126,9 @@ def _parse_config(path: Path, text: bytes | None) -> tuple[Layer | None, tuple[s
             return parse_model(parse_json_object(path, text, "its configuration")), ()
         except CheckpointError:
             pass
-    return None, ("the model's configuration can't be read; layers are told by names and shapes",)
+    return None, (
+        "the model's configuration can't be read; layers are recognised by names and shapes",
+    )
 
 
 def _build_weights(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from rankwise._text import suggest_names
 from rankwise.errors import ConfigError, DataError, RunError
 from rankwise.lab.records import Run, is_run, load_run
 from rankwise.lab.size_space import PREFIX, is_in_size_space
@@ -141,7 +142,9 @@ def _choose_columns(
     name = getattr(columns, role) if columns is not None else None
     chosen = [name] if name is not None else [n for n in _COLUMN_NAMES[role] if n in heads]
     if name is not None and name not in heads:
-        raise ConfigError(f"{path} has no column {name!r}; it has {', '.join(heads)}.")
+        raise ConfigError(
+            f"{path} has no column {name!r}; it has {', '.join(heads)}.{suggest_names(name, heads)}"
+        )
     if not chosen and role in _REQUIRED:
         expected = ", ".join(_COLUMN_NAMES[role])
         raise ConfigError(
