@@ -1,8 +1,8 @@
 """Folders of other kinds, each with one sentence: what it is, and what to do.
 
 They are recognised by the names in them. In a sentence, {all} stands for the names that the first
-pattern matches, {last} for the path of the last of them, {parts} for the folders inside that contain
-weights, and {example} for the path of one of those.
+pattern matches, {last} for the path of the last of them, {parts} for the folders inside that
+contain weights, and {example} for the path of one of those.
 """
 
 from __future__ import annotations
