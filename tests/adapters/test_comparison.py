@@ -93,6 +93,19 @@ def test_globs_name_a_tensor_as_either_side_does():
         rankwise.diff(base, tuned, exclude="model.c.*")
 
 
+def test_plots_show_the_change_or_how_a_metric_changed(sides):
+    pytest.importorskip("altair")
+    base, tuned, _ = sides
+    result = rankwise.diff(base, tuned)
+    assert result.plot("change_rank").data.values[0]["change_rank"] == 2
+    assert "before and after" in result.plot("quality").to_dict()["description"]
+    assert (
+        "stable rank" in rankwise.diff(rankwise.probe(base), tuned).plot().to_dict()["description"]
+    )
+    with pytest.raises(rankwise.ArgumentError):
+        result.plot("size")
+
+
 def test_frames_have_a_row_for_each_tensor(sides):
     pytest.importorskip("pandas")
     base, tuned, _ = sides

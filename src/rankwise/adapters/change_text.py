@@ -12,11 +12,20 @@ from rankwise._text import format_bytes, format_change, format_count, format_nam
 from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
 from rankwise.probes.diff_text import describe_prefix, make_change_cell
 from rankwise.probes.groups import find_groups
-from rankwise.probes.text import MOST_ROWS, Line, count_hidden, list_names, list_notes, sort_rows
+from rankwise.probes.text import (
+    MOST_ROWS,
+    Line,
+    count_hidden,
+    format_shape,
+    list_names,
+    list_notes,
+    sort_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rankwise.charts.weight_changes import WeightChangeRow
     from rankwise.probes.diff import LayerChange, ProbeDiff
 
 
@@ -63,6 +72,18 @@ class ChangeRow:
     def stable_rank(self) -> float | None:
         """The change of s."""
         return None if self.metrics is None else self.metrics.stable_rank
+
+    def make_chart_row(self, number: int) -> WeightChangeRow:
+        """Return the row of a chart, with the layer's number."""
+        return {
+            "layer": format_name(self.name),
+            "depth": number,
+            "shape": format_shape(self.shape),
+            "change": self.change,
+            "change_rank": self.rank,
+            "low_rank_share": self.low_rank_share if self.is_changed else None,
+            "adapter_parameters": self.adapter_parameters,
+        }
 
 
 ROW_SORT_KEYS: Mapping[str, Callable[[ChangeRow], float | str | None]] = {

@@ -33,6 +33,8 @@ from rankwise.probes.workers import Resources
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rankwise.charts.style import Chart
+
 
 @dataclass(frozen=True, repr=False)
 class NetworkDiff:
@@ -116,6 +118,38 @@ class NetworkDiff:
             f"{compare('total_rank', format_total_rank)}; the paper's Q "
             f"{compare('quality', format_metric)}."
         )
+
+    def plot(self, metric: str | None = None) -> Chart:
+        """Plot every layer's change by number and name.
+
+        Args:
+            metric: "change" (the default), "change_rank" or "low_rank_share"; for how the metrics
+                of the layers changed, what `ProbeDiff.plot` takes.
+
+        Returns:
+            An Altair chart; `chart.save("changes.png")` writes PNG, SVG, PDF or HTML.
+
+        Raises:
+            ArgumentError: If there is no such metric.
+            MissingExtraError: Without altair.
+
+        Example:
+            >>> import torch, rankwise
+            >>> result = rankwise.diff({"fc.weight": torch.eye(4)}, {"fc.weight": torch.ones(4, 4)})
+            >>> result.plot().to_dict()["description"]
+            'change ‖ΔW‖/‖W‖ of 1 layer.'
+        """
+        # Optional, and slow to import.
+        from rankwise.charts.weight_changes import (  # noqa: PLC0415
+            CHANGE_METRICS,
+            draw_weight_changes,
+        )
+
+        if self.weights is None or (metric is not None and metric not in CHANGE_METRICS):
+            return self.metrics.plot(metric or "stable_rank")
+        rows = make_rows(self.weights)
+        chart_rows = [row.make_chart_row(number) for number, row in enumerate(rows, 1)]
+        return draw_weight_changes(chart_rows, metric or "change")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain types."""

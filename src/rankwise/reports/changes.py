@@ -9,7 +9,7 @@ from rankwise._text import format_bytes, format_change, format_name, format_perc
 from rankwise.adapters.change_records import ChangeStatus
 from rankwise.adapters.change_text import describe_others, make_rows
 from rankwise.charts.axes import METRICS
-from rankwise.charts.weight_changes import WeightChangeRow, draw_weight_changes
+from rankwise.charts.weight_changes import draw_weight_changes
 from rankwise.probes.text import clean_reason, format_shape
 from rankwise.reports.layer_table import MOST_LAYERS, make_layer_cell
 from rankwise.reports.page import (
@@ -80,7 +80,7 @@ def make_change_sections(
     if not any(row.is_changed for _, row in numbered):
         yield Section("The change of the weights", (text,))
     else:
-        rows = [_make_chart_row(number, row) for number, row in numbered]
+        rows = [row.make_chart_row(number) for number, row in numbered]
         panels = [
             ChartPanel(
                 capitalize(METRICS[metric][0]),
@@ -105,18 +105,6 @@ def make_change_sections(
         )
         columns = make_columns(("tensor", "shape", "status", "why"), left=("status", "why"))
         yield Section("Not compared", (Table(columns, cells, caption, len(cells) > 20),))
-
-
-def _make_chart_row(number: int, row: ChangeRow) -> WeightChangeRow:
-    return WeightChangeRow(
-        layer=format_name(row.name),
-        depth=number,
-        shape=format_shape(row.shape),
-        change=row.change,
-        change_rank=row.rank,
-        low_rank_share=row.low_rank_share if row.is_changed else None,
-        adapter_parameters=row.adapter_parameters,
-    )
 
 
 def _make_table(numbered: Sequence[tuple[int, ChangeRow]], order: str) -> Table:
