@@ -58,6 +58,17 @@ def test_figures_are_those_of_the_change_that_peft_makes(name, tmp_path):
         assert report.used_share == pytest.approx(resized.new_bytes / resized.old_bytes)
 
 
+def test_the_scales_of_an_adapter_in_memory_are_known(tmp_path):
+    torch.manual_seed(3)
+    model = save_lora(Net(), CONFIGS["patterns"](), tmp_path)
+    saved, memory = inspect_adapter(tmp_path), inspect_adapter(model)
+    figures = {x.module: (x.scale, x.used_rank, x.norm) for x in saved.layers}
+    assert {x.module: (x.scale, x.used_rank, x.norm) for x in memory.layers} == figures
+    assert {x.scale for x in memory.layers} == {3 / 8, 5 / 8}
+    model.add_adapter("second", peft.LoraConfig(r=2, lora_alpha=7, target_modules=["fc"]))
+    assert {x.scale for x in inspect_adapter(model).layers} == {None}
+
+
 def test_zero_factors_are_named_and_damage_is_no_error(tmp_path):
     tensors = {}
     for place, name in enumerate(("whole", "b", "a", "both", "nan")):

@@ -24,13 +24,23 @@ def describe_module(module: nn.Module) -> Weights:
 
 def _read_config(module: nn.Module) -> dict[str, object]:
     """Return the configuration that a model of transformers or diffusers carries."""
+    adapter = _read_adapter(module)
     config = getattr(module, "config", None)
     to_dict = getattr(config, "to_dict", None)
     if callable(to_dict):
         config = to_dict()
     elif config is not None and not isinstance(config, Mapping):
         config = {**vars(type(config)), **getattr(config, "__dict__", {})}
-    return dict(config) if isinstance(config, Mapping) else {}
+    return {**(config if isinstance(config, Mapping) else {}), **adapter}
+
+
+def _read_adapter(module: nn.Module) -> dict[str, object]:
+    """Return the options of PEFT's adapter; of several, none are those of all layers."""
+    configs = getattr(module, "peft_config", None)
+    if not isinstance(configs, Mapping) or len(configs) != 1:
+        return {}
+    to_dict = getattr(next(iter(configs.values())), "to_dict", None)
+    return {"adapter_config": to_dict()} if callable(to_dict) else {}
 
 
 def _class_name(module: nn.Module) -> str:
