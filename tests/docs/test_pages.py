@@ -65,8 +65,6 @@ def run_command(line, folder):
     ]
     result = CliRunner().invoke(app, given)
     expected = {CHECK_FOUND} if "# exits with 2" in line else {0}
-    if words[1] == "check":
-        expected.add(CHECK_FOUND)  # the networks of tests are no more than random numbers
     assert result.exit_code in expected, f"{line}\n{result.output}\n{result.exception!r}"
 
 
