@@ -37,15 +37,15 @@ class Arm(NamedTuple):
     like: str | None = None
 
 
-def list_arms(base: nn.Module, tuned: nn.Module) -> Iterator[Arm]:
+def list_arms(base: nn.Module, tuned: nn.Module, ranks: Sequence[int] = RANKS) -> Iterator[Arm]:
     """Yield the rules, then those of equal size."""
     yield Arm("auto", ExtractionOptions())
     for share in SHARES:
         yield Arm(f"energy {share:g}", ExtractionOptions(rank=share))
-    for rank in RANKS:
+    for rank in ranks:
         yield Arm(f"rank {rank}", ExtractionOptions(rank=rank))
     sizes = {"auto": plan_extraction(base, tuned).bytes}
-    for rank in RANKS:
+    for rank in ranks:
         plan = plan_extraction(base, tuned, ExtractionOptions(rank=rank))
         sizes[f"rank {rank}"] = plan.bytes
     for name, size in sizes.items():
@@ -65,17 +65,32 @@ def measure_extraction(
     for name in names:
         task = TASKS[name]
         base, data = make_base(task, folder, root)
-        start = task.score(base, data.test)
         for seed in seeds:
-            tuned = make_tuned(task, base, data, folder, seed)
-            end = task.score(tuned, data.test)
-            full = count_changed(base, tuned)
-            for arm in list_arms(base, tuned):
-                key = {"task": name, "seed": seed, "arm": arm.name}
-                if records.has(key):
-                    continue
-                scores = {"base": start, "tuned": end, "full": full, "like": arm.like}
-                records.add({**key, **scores, **measure_arm(task, base, tuned, data, arm)})
+            measure_rules(task, base, data, folder, records, seed=seed)
+
+
+def measure_rules(
+    task: Task,
+    base: nn.Module,
+    data: Data,
+    folder: Path,
+    records: Records,
+    *,
+    seed: int,
+    ranks: Sequence[int] = RANKS,
+) -> None:
+    """Measure all rules on one fine-tune."""
+    tuned = make_tuned(task, base, data, folder, seed)
+    whole = {
+        "base": task.score(base, data.test),
+        "tuned": task.score(tuned, data.test),
+        "full": count_changed(base, tuned),
+    }
+    for arm in list_arms(base, tuned, ranks):
+        key = {"task": task.name, "seed": seed, "arm": arm.name}
+        if not records.has(key):
+            found = measure_arm(task, base, tuned, data, arm)
+            records.add({**key, **whole, "like": arm.like, **found})
 
 
 def make_tuned(task: Task, base: nn.Module, data: Data, folder: Path, seed: int) -> nn.Module:
