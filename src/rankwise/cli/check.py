@@ -57,7 +57,9 @@ def check(
     *,
     base: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The network that FILE was made from, to compare with."),
+        typer.Option(
+            metavar="FILE", help="The network that this one was made from, to compare with."
+        ),
     ] = None,
     fail_on: Annotated[
         Literal["error", "warning"],

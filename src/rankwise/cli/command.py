@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -159,7 +160,7 @@ def list_options(command: Any, ctx: Context) -> dict[str, list[tuple[str, str]]]
         title = getattr(param, "rich_help_panel", None) or default
         # An option's values as "error|warning", without the brackets of Typer's releases.
         name = _format_argument(param) if is_argument else record[0].translate(_NO_BRACKETS)
-        groups.setdefault(title, []).append((name, record[1]))
+        groups.setdefault(title, []).append((name, _name_ranges(record[1])))
     return groups
 
 
@@ -172,6 +173,17 @@ def _format_argument(param: Any) -> str:  # noqa: ANN401
     if param.nargs == -1:
         name += "..."
     return name if param.required else f"[{name}]"
+
+
+def _name_ranges(text: str) -> str:
+    """Return a description with ranges in words.
+
+    Example:
+        >>> _name_ranges("A port.  [default: 1; 0<=x<=9]"), _name_ranges("Jobs.  [x>=1]")
+        ('A port.  [default: 1; 0 to 9]', 'Jobs.  [1 or more]')
+    """
+    text = re.sub(r"(\d+)<=x<=(\d+)(?=[];])", r"\1 to \2", text)
+    return re.sub(r"x>=(\d+)(?=[];])", r"\1 or more", text)
 
 
 def _is_path(text: str) -> bool:
