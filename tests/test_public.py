@@ -136,3 +136,28 @@ class TestReport:
     def test_a_folder_is_no_name_for_a_page(self):
         with pytest.raises(rankwise.ArgumentError, match="got a folder"):
             rankwise.report({"w": torch.eye(8)}, out=self.folder)
+
+
+def test_texts_of_the_lab_and_of_studies(tmp_path):
+    pytest.importorskip("msgspec")
+    from rankwise.lab import Config
+    from rankwise.study import build_table, read_study
+
+    assert repr(Config(epochs=3, lr=0.1)) == "Config(epochs=3, lr=0.1)"
+    path = tmp_path / "grid.toml"
+    path.write_text(
+        "trials = 2\n[options]\ntrain_size = 100\nepochs = [1, 2]\n[[m]]\ntune = { lr = [0.1, 0.2] }\n"
+    )
+    study = read_study(path)
+    assert repr(study) == "<Study 'grid': 2 grid points, 2 trials each>"
+    assert repr(study.points[0]).startswith("<GridPoint 'epochs=1")
+    assert repr(study.points[0]).endswith(": 2 trials, lr tuned>")
+    assert repr(build_table([])) == "<StudyTable: 0 settings on 0 tasks>"
+
+
+def test_texts_of_selections():
+    from rankwise.adapters import select_layers
+
+    weights = {f"blocks.{i}.fc.weight": torch.randn(24, 24) for i in range(8)}
+    selection = select_layers(weights, 0.25)
+    assert repr(selection) == "<Selection of 'state dict': 2 of 8 layers chosen>"

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rankwise._text import format_count
 from rankwise.adapters.pairs import Pair, Pairing
 from rankwise.adapters.peft_layout import Form
 from rankwise.adapters.peft_tensors import count_bytes, list_specs
@@ -161,6 +162,11 @@ class ExtractionPlan:
     unchanged: int
     modules: tuple[str, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        layers = format_count(len(self.adapted), "layer")
+        size = f"{self.parameters} parameters, {self.kept:.2%} of the change kept"
+        return f"<ExtractionPlan: a LoRA of {layers}, {size}>"
 
     @property
     def adapted(self) -> tuple[LayerPlan, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankwise._table import Cell, Column, Table
-from rankwise._text import format_count, format_name, format_percent, join_lines
+from rankwise._text import format_count, format_name, format_percent, join_lines, quote
 from rankwise.adapters.lora_folder import PREFIX, find_adapter_file
 from rankwise.api import Target, open_target
 from rankwise.errors import ArgumentError, CheckpointError
@@ -34,6 +34,11 @@ class AdapterReport:
     layers: tuple[AdapterLayer, ...]
     error: float
     config: Mapping[str, object]
+
+    def __repr__(self) -> str:
+        layers = format_count(len(self.layers), "layer")
+        ranks = f"{self.used_rank} of {self.rank} ranks used"
+        return f"<AdapterReport of {quote(self.source)}: {layers}, {ranks}>"
 
     @property
     def rank(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rankwise._text import format_name
+from rankwise._text import format_count, format_name, quote
 from rankwise.adapters.lora_folder import LoraFolder, get_module_name, open_lora
 from rankwise.adapters.peft_folder import write_peft_folder
 from rankwise.adapters.resized_config import make_config, make_readme
@@ -77,6 +77,11 @@ class Resizing:
     layers: tuple[ResizedLayer, ...]
     factors: Mapping[str, Tensor]
     error: float
+
+    def __repr__(self) -> str:
+        sizes = f"{self.old_bytes} bytes to {self.new_bytes}"
+        layers = format_count(len(self.layers), "layer")
+        return f"<Resizing of {quote(self.source)}: {layers}, {sizes}, {self.kept:.2%} kept>"
 
     @property
     def source(self) -> str:

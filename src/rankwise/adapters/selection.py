@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from rankwise._text import format_count, quote
 from rankwise.api import Target, probe
 from rankwise.errors import ArgumentError, TargetError
 from rankwise.probes.layer_metrics import LayerMetrics
@@ -72,6 +73,11 @@ class Selection:
     layers: tuple[RankedLayer, ...]
     left_out: tuple[tuple[str, str], ...]
     budget: float
+
+    def __repr__(self) -> str:
+        chosen = sum(layer.is_chosen for layer in self.layers)
+        layers = format_count(len(self.layers), "layer")
+        return f"<Selection of {quote(self.source)}: {chosen} of {layers} chosen>"
 
     @property
     def chosen(self) -> tuple[RankedLayer, ...]:

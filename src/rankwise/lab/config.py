@@ -108,6 +108,12 @@ class Config:
             value = _typed(getattr(self, option.name), kinds[option.name], option.name)
             object.__setattr__(self, option.name, value)  # 1 for 1.0 is as good
 
+    def __repr__(self) -> str:
+        """Return the options that differ from their defaults."""
+        options = ((option, getattr(self, option.name)) for option in fields(self))
+        given = [f"{o.name}={value!r}" for o, value in options if value != o.default]
+        return f"{type(self).__name__}({', '.join(given)})"
+
     def identity(self) -> dict[str, Any]:
         """Return the options that make this run this run: all but where it is trained."""
         return {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata["where"]}

@@ -55,6 +55,11 @@ class GridPoint:
     tuned: tuple[str, ...] = ()
     candidates: tuple[Config, ...] = ()
 
+    def __repr__(self) -> str:
+        trials = format_count(len(self.seeds), "trial")
+        tuned = f", {', '.join(self.tuned)} tuned" if self.tuned else ""
+        return f"<GridPoint {self.name!r}: {trials}{tuned}>"
+
     @property
     def name(self) -> str:
         """All labels in a line."""

@@ -69,6 +69,9 @@ class LocalRunner:
         self.jobs = jobs or len(_list_cuda_devices()) or count_cores()
         self.retries = retries
 
+    def __repr__(self) -> str:
+        return f"LocalRunner(jobs={self.jobs}, retries={self.retries})"
+
     def train(self, configs: Iterable[Config]) -> Generator[RunEvent, None, None]:
         """Train all runs; see `Runner`. Warnings of a run are repeated here, with its name."""
         waiting = deque(_Attempt(config, _name_run(config)) for config in configs)

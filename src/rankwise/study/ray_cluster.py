@@ -67,6 +67,9 @@ class RayRunner:
         self.address = address
         self.retries = retries
 
+    def __repr__(self) -> str:
+        return f"RayRunner({self.address!r}, retries={self.retries})"
+
     def train(self, configs: Iterable[Config]) -> Generator[RunEvent, None, None]:
         """Train all runs; see `Runner`. Warnings of a run are repeated here, with its name.
 

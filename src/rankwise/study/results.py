@@ -94,6 +94,12 @@ class StudyResults:
     runs: tuple[Run, ...]
     expected: int
 
+    def __repr__(self) -> str:
+        rows, columns = len(self.table.settings), len(self.table.tasks)
+        size = f"{format_count(rows, 'setting')} on {format_count(columns, 'task')}"
+        done = self.expected - self.missing
+        return f"<StudyResults {quote(self.title)}: {size}, {done} of {self.expected} runs done>"
+
     @property
     def missing(self) -> int:
         """How many runs are not over, or were not started."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from rankwise._text import format_count
 from rankwise.errors import ConfigError
 from rankwise.lab.config import Config
 from rankwise.lab.defaults import omit_derived
@@ -46,7 +47,7 @@ class Trials:
     best: tuple[float, ...]
     stable_rank_by_width: tuple[float, ...]
     seconds: tuple[float, ...]
-    runs: tuple[Run, ...] = ()
+    runs: tuple[Run, ...] = field(default=(), repr=False)
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -195,6 +196,10 @@ class StudyTable:
     tasks: tuple[Task, ...]
     settings: tuple[str, ...]
     entries: Mapping[tuple[str, Task], Entry]
+
+    def __repr__(self) -> str:
+        tasks = format_count(len(self.tasks), "task")
+        return f"<StudyTable: {format_count(len(self.settings), 'setting')} on {tasks}>"
 
     def column(self, task: Task) -> list[Entry]:
         """Return a task's entries, the best first."""
