@@ -145,9 +145,8 @@ def test_texts_of_the_lab_and_of_studies(tmp_path):
 
     assert repr(Config(epochs=3, lr=0.1)) == "Config(epochs=3, lr=0.1)"
     path = tmp_path / "grid.toml"
-    path.write_text(
-        "trials = 2\n[options]\ntrain_size = 100\nepochs = [1, 2]\n[[m]]\ntune = { lr = [0.1, 0.2] }\n"
-    )
+    options = "train_size = 100\nepochs = [1, 2]"
+    path.write_text(f"trials = 2\n[options]\n{options}\n[[m]]\ntune = {{ lr = [0.1, 0.2] }}\n")
     study = read_study(path)
     assert repr(study) == "<Study 'grid': 2 grid points, 2 trials each>"
     assert repr(study.points[0]).startswith("<GridPoint 'epochs=1")
