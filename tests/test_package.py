@@ -42,6 +42,16 @@ def test_the_index_is_given_addresses_licence_and_pictures(wheel):
         assert (ROOT / link.removeprefix(raw)).is_file()
 
 
+def test_links_of_the_readme_work_on_an_index(wheel):
+    (metadata,) = (text.decode() for name, text in wheel.items() if name.endswith("/METADATA"))
+    links = re.findall(r"\]\(([^)]*)\)", metadata)
+    assert len(links) > 10
+    assert all(link.startswith(("https://", "#")) for link in links)
+    start = "https://github.com/rankwise/rankwise/blob/main/"
+    files = [link.removeprefix(start) for link in links if link.startswith(start)]
+    assert all((ROOT / file.partition("#")[0]).is_file() for file in files)
+
+
 def test_the_source_package_has_what_tests_and_docs_need(tmp_path):
     with tarfile.open(next(SdistBuilder(str(ROOT)).build(directory=str(tmp_path)))) as file:
         tops = {name.split("/")[1] for name in file.getnames()}
