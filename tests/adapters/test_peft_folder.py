@@ -29,6 +29,13 @@ def test_what_is_written_is_read_again(tmp_path):
     assert (tmp_path / "adapter" / "README.md").read_bytes() == "# α\n".encode()
 
 
+def test_all_files_may_be_read_by_whom_others_may(tmp_path):
+    (tmp_path / "other").touch()
+    write_peft_folder(tmp_path / "adapter", {}, FACTORS, "")
+    modes = {path.stat().st_mode for path in (tmp_path / "adapter").iterdir()}
+    assert modes == {(tmp_path / "other").stat().st_mode}
+
+
 def test_a_folder_with_files_and_a_file_are_refused(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")

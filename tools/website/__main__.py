@@ -14,6 +14,7 @@ from tools.website.pages import ROOT, copy_pages
 from tools.website.reference import write_reference
 
 ASSETS = Path(__file__).parent / "assets"
+BUILD = ROOT / "build"
 
 
 def gather_pages(folder: Path) -> None:
@@ -30,13 +31,15 @@ def gather_pages(folder: Path) -> None:
 
 def main() -> None:
     """Gather the pages and build the site; a warning is an error."""
-    gather_pages(ROOT / "build" / "docs")
+    gather_pages(BUILD / "docs")
+    # Not in the project's folder: Zensical empties .cache where it runs, and others keep files there.
+    shutil.copy(ROOT / "mkdocs.yml", BUILD)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+    if subprocess.run(command, cwd=BUILD, check=False).returncode:
         sys.exit("The site was not built: see the messages above.")
-    if broken := list(find_broken_links(ROOT / "build" / "site")):
+    if broken := list(find_broken_links(BUILD / "site")):
         sys.exit("\n".join(broken))
-    print(f"Open {ROOT / 'build' / 'site' / 'index.html'}")
+    print(f"Open {BUILD / 'site' / 'index.html'}")
 
 
 if __name__ == "__main__":

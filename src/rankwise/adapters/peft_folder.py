@@ -62,6 +62,8 @@ def write_peft_folder(
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         safetensors.save_file(stored, temporary / TENSORS, metadata={"format": "pt"})
         write_texts(temporary, config, readme)
+        # safetensors makes files that only their owner may read.
+        (temporary / TENSORS).chmod((temporary / CONFIG).stat().st_mode)
 
 
 def write_texts(folder: Path, config: Mapping[str, object], readme: str) -> None:
