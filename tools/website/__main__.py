@@ -32,7 +32,7 @@ def gather_pages(folder: Path) -> None:
 def main() -> None:
     """Gather the pages and build the site; a warning is an error."""
     gather_pages(BUILD / "docs")
-    # Not in the project's folder: Zensical empties .cache where it runs, and others keep files there.
+    # Zensical empties .cache where it runs; in the project others keep files there.
     shutil.copy(ROOT / "mkdocs.yml", BUILD)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
     if subprocess.run(command, cwd=BUILD, check=False).returncode:
