@@ -2,6 +2,8 @@
 
 import inspect
 import pydoc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -160,3 +162,11 @@ def test_texts_of_selections():
     weights = {f"blocks.{i}.fc.weight": torch.randn(24, 24) for i in range(8)}
     selection = select_layers(weights, 0.25)
     assert repr(selection) == "<Selection of 'state dict': 2 of 8 layers chosen>"
+
+
+def test_a_misspelled_name_is_answered_with_the_nearest():
+    code = "import rankwise\nrankwise.prob"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr.endswith("has no attribute 'prob'. Did you mean: 'probe'?\n")

@@ -19,7 +19,12 @@ def import_lazily(
 
     def get_name(name: str) -> object:
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            # With these two, Python's traceback ends with "Did you mean: …?".
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}",
+                name=name,
+                obj=sys.modules[package],
+            )
         value = getattr(import_module(module_of[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
