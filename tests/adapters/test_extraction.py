@@ -64,6 +64,7 @@ class TestWithPeft:
         self.check(base, tuned, make_inputs(), tmp_path / "a")
         config = read_config(tmp_path / "a")
         assert config["bias"] == "all"
+        assert "attention" in config["target_modules"]
         # "bn1" means "layer1.bn1" too, so both are stored.
         assert {"bn1", "layer1.bn1", "norm", "up"} <= set(config["modules_to_save"])
         size = (tmp_path / "a" / "adapter_model.safetensors").stat().st_size
@@ -122,6 +123,31 @@ class TestWithPeft:
         tuned = change(base)
         extract_adapter(nn.DataParallel(base), torch.compile(tuned), tmp_path / "a")
         self.check(base, tuned, (torch.randn(2, 16),), tmp_path / "a")
+
+    def test_layers_of_an_encoder(self, tmp_path):
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        base = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+        tuned = change(base)
+        inputs = torch.randn(2, 5, 16)
+        extraction = extract_adapter(base, tuned, tmp_path / "a", ExtractionOptions(rank=4))
+        forms = [layer.form for layer in extraction.plan.layers]
+        assert forms.count("attention") == 2
+        assert any("fast path" in note for note in extraction.plan.notes)
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            self.check(base, tuned, (inputs,), tmp_path / "a")
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+
+    def test_attention_of_which_only_the_output_changed(self, tmp_path):
+        base = nn.ModuleDict({"attn": nn.MultiheadAttention(16, 2, batch_first=True)})
+        tuned = copy.deepcopy(base)
+        with torch.no_grad():
+            tuned["attn"].out_proj.weight += 0.1 * torch.randn(16, 16)
+        extract_adapter(base, tuned, tmp_path / "a")
+        model = self.peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "a")
+        merged = model.merge_and_unload()["attn"]
+        assert torch.equal(merged.out_proj.weight, tuned["attn"].out_proj.weight)
 
     def test_other_convolutions(self, tmp_path):
         base = nn.Sequential(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankwise.adapters.extraction_plan import CopiedTensor, Place
+from rankwise.adapters.extraction_plan import CopiedTensor, LayerPlan, Place
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
 from rankwise.adapters.peft_layout import choose_saved_modules
 from rankwise.adapters.peft_network import Network, find_tied, get_owner
@@ -14,7 +14,7 @@ _WHOLE = (PairStatus.COMPARABLE, PairStatus.TIED, PairStatus.NOT_FLOATING)
 
 
 def copy_tensors(
-    pairing: Pairing, network: Network, changed: Mapping[str, float], adapted: Sequence[str]
+    pairing: Pairing, network: Network, changed: Mapping[str, float], adapted: Sequence[LayerPlan]
 ) -> list[CopiedTensor]:
     """Return the tensors to store whole, with all others of their modules.
 
@@ -22,7 +22,7 @@ def copy_tensors(
         pairing: Both networks.
         network: The network that the adapter is put on.
         changed: ‖Δ‖² of each tensor that changed and gets no LoRA.
-        adapted: Modules with a LoRA.
+        adapted: Layers with a LoRA.
     """
     by_name = {network.get_name(pair): pair for pair in pairing.pairs}
     tied = find_tied(pairing)
@@ -31,7 +31,9 @@ def copy_tensors(
         for name in changed
         if not (_is_bias(name) or by_name[name].name in tied or _is_embedding(by_name[name]))
     }
-    blocked = {*adapted, *_list_partial(pairing, network)}
+    blocked = _list_partial(pairing, network) | {layer.module for layer in adapted}
+    # PEFT wraps attention's output projection as well.
+    blocked |= {f"{layer.module}.out_proj" for layer in adapted if layer.form == "attention"}
     modules = network.list_modules(pairing)
     saved = set(choose_saved_modules(sorted(wanted - {""}), modules, blocked))
     copied = []

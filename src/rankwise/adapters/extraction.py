@@ -24,7 +24,7 @@ from rankwise.adapters.extraction_plan import (
     LeftOut,
 )
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus, open_pairs
-from rankwise.adapters.peft_network import Network, find_tied, is_tied
+from rankwise.adapters.peft_network import Network, find_tied, get_owner, is_tied
 from rankwise.api import Target
 from rankwise.errors import CheckpointError, NotFiniteError
 
@@ -93,7 +93,7 @@ def plan_extraction(
     found = _measure_all(pairing, network, progress)
     _refuse(pairing, found)
     layers = rank_layers(found.matrices, options)
-    copied = copy_tensors(pairing, network, found.others, [x.module for x in layers if x.rank])
+    copied = copy_tensors(pairing, network, found.others, [x for x in layers if x.rank])
     if options.max_size is not None:
         layers = fit_layers(layers, found.matrices, copied, options)
     if not copied and not any(layer.rank for layer in layers):
@@ -117,14 +117,23 @@ def plan_extraction(
 
 def _list_notes(pairing: Pairing, layers: Sequence[LayerPlan]) -> list[str]:
     """Return what the user must know to get the tuned network from the adapter."""
+    adapted = [layer for layer in layers if layer.rank]
     tied = find_tied(pairing)
-    names = [x.module for x in layers if x.rank and (x.form == "embedding" or x.pair.name in tied)]
-    if not names or not (tied or is_tied(pairing)):
-        return []
-    return [
-        f"{format_name(names[0])} is tied to another layer, as to the output layer, and PEFT puts "
-        "the LoRA on one of them: merge the adapter (`merge_and_unload`) to change both."
-    ]
+    names = [x.module for x in adapted if x.form == "embedding" or x.pair.name in tied]
+    notes = []
+    if names and (tied or is_tied(pairing)):
+        notes.append(
+            f"{format_name(names[0])} is tied to another layer, as to the output layer, and PEFT "
+            "puts the LoRA on one of them: merge the adapter (`merge_and_unload`) to change both."
+        )
+    modules = {layer.module for layer in adapted}
+    parents = {get_owner(layer.module) for layer in adapted if layer.form == "attention"}
+    if any(f"{parent}.linear1" in modules for parent in parents):
+        notes.append(
+            "torch.nn.TransformerEncoderLayer has a fast path that no LoRA reaches: merge the "
+            "adapter, or call torch.backends.mha.set_fastpath_enabled(False)."
+        )
+    return notes
 
 
 def _measure_all(pairing: Pairing, network: Network, progress: Progress | None) -> _Found:

@@ -17,7 +17,13 @@ from rankwise.adapters.low_rank import compute_factors, measure_error
 from rankwise.adapters.model_card import format_card
 from rankwise.adapters.peft_folder import TENSORS, check_peft_folder, create_folder, write_texts
 from rankwise.adapters.peft_layout import make_lora_options
-from rankwise.adapters.peft_tensors import list_specs, name_copied, name_factors, write_tensors
+from rankwise.adapters.peft_tensors import (
+    find_wrapped,
+    list_specs,
+    name_copied,
+    name_factors,
+    write_tensors,
+)
 from rankwise.api import Target
 
 # PEFT's own word for an adapter without a LoRA.
@@ -124,9 +130,9 @@ def _make_tensors(
             progress(layer.name, number, len(adapted))
         tensors, shares[layer.name] = _factorise_layer(layer)
         yield from tensors.items()
-    modules = {layer.module for layer in adapted}
+    wrapped = find_wrapped(adapted)
     for tensor in plan.copied:
-        yield name_copied(tensor.name, modules), tensor.load()
+        yield name_copied(tensor.name, wrapped), tensor.load()
 
 
 def _factorise_layer(layer: LayerPlan) -> tuple[dict[str, Tensor], float]:

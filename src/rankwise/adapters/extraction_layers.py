@@ -85,7 +85,7 @@ def _make_layer(matrix: MatrixChange, options: ExtractionOptions) -> LayerPlan:
 
 
 def _make_candidate(layer: LayerPlan, matrix: MatrixChange) -> Candidate:
-    cost = sum(layer.pair.matrix_shape) * layer.dtype.itemsize
+    cost = layer.rank_parameters * layer.dtype.itemsize
     return Candidate(matrix.values, layer.signal, cost)
 
 
@@ -101,7 +101,7 @@ def _set_rank(layer: LayerPlan, matrix: MatrixChange, rank: int, *, shrink: bool
         layer,
         rank=rank,
         kept=max(0.0, kept) if rank else 0.0,
-        parameters=rank * sum(layer.pair.matrix_shape),
+        parameters=rank * layer.rank_parameters,
         values=None if shrunk is None else tuple(map(float, shrunk)),
     )
 

@@ -92,8 +92,15 @@ class LayerPlan:
 
     @property
     def module(self) -> str:
-        """The name of the module."""
-        return self.name.removesuffix(".weight")
+        """The name of the module that PEFT wraps."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def rank_parameters(self) -> int:
+        """How many parameters each rank has."""
+        # PEFT gives attention's output projection a LoRA of the same rank, which stays zero.
+        unused = 2 * self.shape[1] if self.form == "attention" else 0
+        return sum(self.pair.matrix_shape) + unused
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from rankwise.adapters.pairs import Pair
 from rankwise.weights.kinds import infer_kind
 from rankwise.weights.tensor import Status, Weight
 
-# What a LoRA is put on; "transposed" is GPT-2's Conv1D, stored as in × out.
-Form = Literal["linear", "transposed", "embedding", "convolution"]
+# What a LoRA is put on; "transposed" is GPT-2's Conv1D, stored as in × out; "attention" the stacked
+# q, k and v of nn.MultiheadAttention.
+Form = Literal["linear", "transposed", "embedding", "convolution", "attention"]
 
 _CONVOLUTIONS = (nn.Conv1d.forward, nn.Conv2d.forward, nn.Conv3d.forward)
 _PLAIN = re.compile(r"[\w.]+", re.ASCII)
@@ -31,6 +32,8 @@ def find_lora_form(pair: Pair, module: nn.Module | None = None) -> Form | None:
         pair: The weight in both networks.
         module: The module that owns it, where that is known; else name and shape must tell.
     """
+    if pair.name.endswith(".in_proj_weight"):
+        return _find_attention(pair, module)
     if not pair.name.removesuffix(".weight") or not pair.name.endswith(".weight"):
         return None
     if pair.tuned.squeezed:
@@ -48,6 +51,14 @@ def find_lora_form(pair: Pair, module: nn.Module | None = None) -> Form | None:
     # One channel per filter may be a depthwise convolution, to which PEFT can't merge a LoRA.
     is_plain = kind in ("conv1d", "conv2d", "conv3d") and weight.shape[1] > 1
     return "convolution" if is_plain and pair.output_axis == 0 else None
+
+
+def _find_attention(pair: Pair, module: nn.Module | None) -> Form | None:
+    """Return "attention" for a stack of q, k and v of one width."""
+    shape = pair.tuned.shape
+    is_stack = len(shape) == 2 and shape[0] == 3 * shape[1]
+    is_torch = module is None or type(module) is nn.MultiheadAttention
+    return "attention" if is_stack and is_torch else None
 
 
 def _find_form_of_module(module: nn.Module) -> Form | None:

@@ -42,21 +42,31 @@ def list_specs(layers: Sequence[LayerPlan], copied: Sequence[CopiedTensor]) -> d
     for layer in layers:
         if layer.rank:
             specs.update(_list_factors(layer))
-    adapted = {layer.module for layer in layers if layer.rank}
+    wrapped = find_wrapped(layers)
     for tensor in copied:
-        specs[name_copied(tensor.name, adapted)] = Spec(tensor.weight.dtype, tensor.shape)
+        specs[name_copied(tensor.name, wrapped)] = Spec(tensor.weight.dtype, tensor.shape)
     return specs
 
 
-def name_copied(name: str, adapted: Iterable[str]) -> str:
-    """Return the name of a tensor that is stored whole; PEFT moves a layer below its LoRA.
+def find_wrapped(layers: Sequence[LayerPlan]) -> dict[str, str]:
+    """Return the names that PEFT gives to the layers that it puts below a LoRA."""
+    wrapped = {layer.module: f"{layer.module}.base_layer" for layer in layers if layer.rank}
+    for layer in layers:
+        if layer.rank and layer.form == "attention":
+            inner = f"{layer.module}.base_layer.out_proj.base_layer"
+            wrapped[f"{layer.module}.out_proj"] = inner
+    return wrapped
+
+
+def name_copied(name: str, wrapped: Mapping[str, str]) -> str:
+    """Return the name of a tensor that is stored whole.
 
     Example:
-        >>> name_copied("fc.bias", {"fc"}), name_copied("norm.bias", {"fc"})
+        >>> name_copied("fc.bias", {"fc": "fc.base_layer"}), name_copied("norm.bias", {})
         ('base_model.model.fc.base_layer.bias', 'base_model.model.norm.bias')
     """
-    owner, _, last = name.rpartition(".")
-    return f"{_ROOT}.{owner}.base_layer.{last}" if owner in adapted else f"{_ROOT}.{name}"
+    owner, dot, last = name.rpartition(".")
+    return f"{_ROOT}.{wrapped.get(owner, owner)}{dot}{last}"
 
 
 def _list_factors(layer: LayerPlan) -> dict[str, Spec]:
@@ -69,10 +79,15 @@ def _list_factors(layer: LayerPlan) -> dict[str, Spec]:
         }
     outputs, inputs = second[:2] if layer.form != "transposed" else second[::-1]
     ones = (1,) * (len(second) - 2)
-    return {
+    specs = {
         f"{first}lora_A.weight": Spec(dtype, (rank, inputs, *second[2:])),
         f"{first}lora_B.weight": Spec(dtype, (outputs, rank, *ones)),
     }
+    if layer.form == "attention":
+        inner = f"{first}base_layer.out_proj."
+        specs[f"{inner}lora_A.weight"] = Spec(dtype, (rank, inputs))
+        specs[f"{inner}lora_B.weight"] = Spec(dtype, (inputs, rank))
+    return specs
 
 
 def name_factors(layer: LayerPlan, factors: Factors) -> dict[str, Tensor]:
@@ -82,8 +97,11 @@ def name_factors(layer: LayerPlan, factors: Factors) -> dict[str, Tensor]:
     second, first = (
         (factors.left.T, factors.right.T) if is_embedding else (factors.right, factors.left)
     )
+    tensors = [second, first]
     specs = _list_factors(layer)
-    pairs = zip(specs.items(), (second, first), strict=True)
+    # PEFT adds a change of attention's output projection twice (0.21), so there is none.
+    tensors += [torch.zeros(spec.shape) for spec in list(specs.values())[2:]]
+    pairs = zip(specs.items(), tensors, strict=True)
     return {name: tensor.reshape(spec.shape).to(spec.dtype) for (name, spec), tensor in pairs}
 
 
