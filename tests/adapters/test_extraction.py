@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import rankwise
 from rankwise.adapters import ExtractionOptions, extract_adapter, plan_extraction, write_adapter
 from rankwise.checkpoints import open_weights
 from rankwise.errors import ArgumentError, CheckpointError, ProbeMismatchError
@@ -133,6 +134,7 @@ class TestWithPeft:
         forms = [layer.form for layer in extraction.plan.layers]
         assert forms.count("attention") == 2
         assert any("fast path" in note for note in extraction.plan.notes)
+        assert not [x for x in rankwise.check(tmp_path / "a").findings if x.kind.startswith("adap")]
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             self.check(base, tuned, (inputs,), tmp_path / "a")

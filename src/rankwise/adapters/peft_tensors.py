@@ -99,8 +99,9 @@ def name_factors(layer: LayerPlan, factors: Factors) -> dict[str, Tensor]:
     )
     tensors = [second, first]
     specs = _list_factors(layer)
-    # PEFT adds a change of attention's output projection twice (0.21), so there is none.
-    tensors += [torch.zeros(spec.shape) for spec in list(specs.values())[2:]]
+    if layer.form == "attention":
+        # PEFT adds a change of the output projection twice (0.21), so there is none: B is zero.
+        tensors += [second, torch.zeros(layer.shape[1], layer.rank)]
     pairs = zip(specs.items(), tensors, strict=True)
     return {name: tensor.reshape(spec.shape).to(spec.dtype) for (name, spec), tensor in pairs}
 

@@ -11,12 +11,18 @@ from rankwise.weights.tensor import Status
 
 # A trained LoRA may well be nearly of rank 1; beyond the second limit nothing else was learned.
 _DIRECTION_NOTE, _DIRECTION_WARNING = 0.99, 0.9999
+_OUTPUT = ".base_layer.out_proj"
 _UNUSED = 0.9  # of the ranks that are stored: less is worth a note
 
 
 def check_adapter_layers(layers: Sequence[AdapterLayer]) -> Iterator[Finding]:
     """Check the layers of an adapter by themselves and as a whole."""
-    measured = [layer for layer in layers if layer.status is Status.PROBED]
+    # PEFT can't leave out the output projection of an attention that has a LoRA.
+    measured = [
+        layer
+        for layer in layers
+        if layer.status is Status.PROBED and not (layer.is_zero and _OUTPUT in layer.name)
+    ]
     zero = [layer for layer in measured if layer.is_zero]
     if measured and len(zero) == len(measured):
         message = (
