@@ -44,7 +44,7 @@ results: $(READY)
 	$(BIN)/python -m tools.results
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # torch first and exactly as pinned: a range would install builds for other hardware.
 $(READY_TO_RUN): pyproject.toml constraints.txt
