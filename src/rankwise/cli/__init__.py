@@ -30,6 +30,7 @@ Examples:
   rankwise probe model.safetensors
   rankwise diff base.safetensors tuned.safetensors
   rankwise select model.safetensors --budget 25%
+  rankwise lora extract base.safetensors tuned.safetensors -o adapter
   rankwise explain stable_rank
   rankwise report model.safetensors
   rankwise train --network resnet8 --epochs 10
