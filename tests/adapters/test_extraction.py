@@ -302,7 +302,8 @@ class TestRefused:
         self.refuse(base, noisy, tmp_path, "Give a rank")
 
     def test_options_out_of_range(self):
-        for options in ({"rank": 0}, {"max_rank": 0}, {"max_size": 0}, {"dtype": torch.int8}):
+        wrong = ({"rank": 0}, {"max_rank": 0}, {"max_rank": 2.5}, {"max_size": 0})
+        for options in (*wrong, {"max_size": True}, {"dtype": torch.int8}):
             with pytest.raises(ArgumentError, match="Expected"):
                 ExtractionOptions(**options)
 

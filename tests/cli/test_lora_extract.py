@@ -97,16 +97,15 @@ def test_what_is_refused_leaves_nothing(run, networks, tmp_path, options, messag
 
 
 def test_an_input_is_never_overwritten(run, networks):
-    content = (networks[0] / "model.safetensors").read_bytes()
-    result = run("lora", "extract", *networks, "-o", networks[0])
-    assert result.exit_code == 1
-    assert "is an input" in result.stderr
-    assert (networks[0] / "model.safetensors").read_bytes() == content
-    result = run(
-        "lora", "extract", *networks, "-o", networks[0].parent / "a", "--json", networks[1]
-    )
-    assert "is an input" in result.stderr
-    assert not (networks[0].parent / "a").exists()
+    files = [networks[1], networks[0] / "model.safetensors", networks[0] / "README.md"]
+    contents = [file.read_bytes() for file in files]
+    output = networks[0].parent / "a"
+    for arguments in (["-o", networks[0]], *(["-o", output, "--json", file] for file in files)):
+        result = run("lora", "extract", *networks, *arguments)
+        assert result.exit_code == 1
+        assert "is an input" in result.stderr
+    assert [file.read_bytes() for file in files] == contents
+    assert not output.exists()
 
 
 def test_its_lines_fit_a_terminal(run, networks, without_escapes):

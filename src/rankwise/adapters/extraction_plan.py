@@ -52,8 +52,8 @@ class ExtractionOptions:
     def __post_init__(self) -> None:
         check_rank(self.rank)
         for name, value in (("max_rank", self.max_rank), ("max_size", self.max_size)):
-            if value is not None and (isinstance(value, bool) or value < 1):
-                raise ArgumentError(f"Expected {name} of at least 1, got {value!r}.")
+            if value is not None and (type(value) is not int or value < 1):
+                raise ArgumentError(f"Expected a whole number from 1 on as {name}, got {value!r}.")
         if self.dtype is not None and self.dtype not in LORA_TYPES:
             raise ArgumentError(
                 f"Expected float32, float16 or bfloat16 as dtype, got {self.dtype}."

@@ -80,9 +80,11 @@ def _describe_content(plan: ExtractionPlan) -> str:
     ranks = [layer.rank for layer in plan.adapted]
     lines = []
     if ranks:
+        one = min(ranks) == max(ranks)
+        span = f"rank {ranks[0]}" if one else f"ranks {min(ranks)} to {max(ranks)}"
         lines.append(
-            f"- LoRA on {format_count(len(ranks), 'layer')}, ranks {min(ranks)} to {max(ranks)} "
-            "(`rank_pattern`), α = r everywhere, so the scale is 1"
+            f"- LoRA on {format_count(len(ranks), 'layer')}, {span}; α = r everywhere, so the "
+            "scale is 1"
         )
     saved = sorted({t.name.rpartition(".")[0] for t in plan.copied if t.place == "module"})
     if saved:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -139,6 +140,8 @@ def write_tensors(
             file.seek(len(header) + places[name])
             numbers = tensor.detach().cpu().contiguous().reshape(-1)
             file.write(get_buffer(numbers.view(torch.uint8)) if spec.bytes else b"")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _make_header(specs: Mapping[str, Spec]) -> tuple[bytes, dict[str, int]]:

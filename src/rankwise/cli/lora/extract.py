@@ -113,7 +113,7 @@ def extract(
     )
     if output is not None:
         check_peft_folder(output, [base, tuned])
-    check_outputs([json] if json is not None else [], [base, tuned])
+    check_outputs([json] if json is not None else [], [*_list_files(base), *_list_files(tuned)])
     with ProgressBar(delay=0.7) as bar:
         plan = plan_extraction(
             str(base),
@@ -141,6 +141,11 @@ def extract(
         write_output(json, format_json(plan, extraction).encode())
     if extraction is not None and json != STDOUT:
         _print_written(extraction)
+
+
+def _list_files(path: Path) -> list[Path]:
+    """Return a file, or a folder with all that is in it."""
+    return [path, *path.iterdir()] if path.is_dir() else [path]
 
 
 def _print_plan(plan: ExtractionPlan) -> None:
