@@ -53,8 +53,10 @@ def probe(
         target: A module (compiled, wrapped or sharded ones too), a state dict, or the path of a
             checkpoint: .safetensors, .pt/.pth/.bin/.ckpt, .npz, .onnx, .gguf, .h5,
             .keras, or a Hugging Face folder.
-        include: Glob or globs; only tensors whose names match one are probed.
-        exclude: Glob or globs; tensors whose names match one are not probed.
+        include: Glob or globs; only tensors whose names match one are probed. A glob that matches
+            no name is an error.
+        exclude: Glob or globs; tensors whose names match one are not probed. A glob that matches no
+            name is an error here, too.
         p: The power in the stable rank: 2 is Eq. 2, 1 the nuclear-norm reading.
         modes: Which unfoldings of a convolution to take: "both", "input" or "output" channels.
         split: True or "stacks" to probe separately what is stacked in one matrix: the gates of a

@@ -82,3 +82,12 @@ def test_unwritable_target_is_one_line(run, checkpoint, tmp_path):
     before = checkpoint.read_bytes()
     assert run("probe", checkpoint, "--csv", checkpoint).exit_code == 1
     assert checkpoint.read_bytes() == before
+
+
+def test_a_folder_that_can_not_be_written_to_is_named_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (tmp_path / "old.json").write_bytes(b"")
+    for name in ("new.json", "old.json"):
+        with pytest.raises(ValueError, match="can't be written to; choose another one"):
+            check_outputs([str(tmp_path / name)], [])
+    check_outputs([os.devnull], [])

@@ -129,7 +129,9 @@ def check_outputs(targets: Sequence[str], inputs: Sequence[Path]) -> None:
             raise ArgumentError(f"{target}: there is no folder {path.parent}; create it first.")
         if path.is_dir():
             raise ArgumentError(f"{target}: expected the name of a file, got a folder.")
-        if not path.exists() and not os.access(path.parent, os.W_OK):
+        # A pipe or a device is written to; a file is replaced, for which its folder counts.
+        is_replaced = path.is_file() or not path.exists()
+        if is_replaced and not os.access(path.parent, os.W_OK):
             raise ArgumentError(
                 f"{target}: the folder {path.parent} can't be written to; choose another one."
             )
