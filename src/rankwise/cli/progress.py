@@ -128,7 +128,7 @@ def show_probing(
             raise
     if cached:
         layers = format_count(cached, "layer")
-        bar.print(f"{layers} known from an earlier run; --no-cache measures them again.")
+        bar.print(f"{layers} known from an earlier run; --no-cache measures all again.")
 
 
 class _TimeColumn(ProgressColumn):
