@@ -43,9 +43,9 @@ Examples:
 Exit codes:
   0  nothing as serious as --fail-on was found
   2  problems were found
-  1  a file could not be read, or nothing as serious as --fail-on was found
-     and none of its layers could be measured or --ignore matches no layer;
-     of several files, one such file makes the exit code 1
+  1  a file could not be read, or none of its layers could be measured and
+     nothing as serious as --fail-on was found; of several files, one such
+     file makes the exit code 1
 """
 
 
@@ -104,19 +104,18 @@ def check(
     unmeasured = [r for r in results if not (r.reach(fail_on) or has_measured(r.probe))]
     for result in unmeasured:
         print_error(f"{result.source}: no layer could be measured; rankwise probe FILE says why.")
-    unmatched = list(_list_unmatched(ignore or (), results))
-    for text in unmatched:
-        print_error(text)
+    for text in _list_unmatched(ignore or (), results):
+        print_error(f"Warning: {text}")
     if unmeasured or len(results) < len(paths):
         raise typer.Exit(FAILED)
     if any(result.reach(fail_on) for result in results):
         raise typer.Exit(FOUND_PROBLEMS)
-    if unmatched:
-        raise typer.Exit(FAILED)
-
 
 def _list_unmatched(patterns: Sequence[str], results: Sequence[Findings]) -> Iterator[str]:
-    """Yield a sentence for each pattern of `--ignore` whose glob matches no layer of any file."""
+    """Yield a sentence for each pattern of `--ignore` whose glob matches no layer of any file.
+
+    It is a warning: a pipeline has one list of patterns for files that come and go.
+    """
     from rankwise.checks.findings import parse_ignore
 
     names = [layer.name for result in results for layer in result.probe.layers]
