@@ -214,6 +214,6 @@ def test_an_absurd_name_does_not_fill_the_screen(run, save):
 def test_a_pattern_that_matches_no_layer_is_a_warning_with_the_nearest_name(run, clean):
     result = run("check", clean, "--ignore", "not-finite:blcoks.0.*")
     assert result.exit_code == 0
-    sentence = "Warning: --ignore 'not-finite:blcoks.0.*' matches no layer. Did you mean 'blocks.0.*'"
-    assert sentence in result.stderr
+    sentence = "Warning: --ignore 'not-finite:blcoks.0.*' matches no layer."
+    assert f"{sentence} Did you mean 'blocks.0.*'" in result.stderr
     assert run("check", clean, "--ignore", "not-finite:blocks.0.*").stderr == ""

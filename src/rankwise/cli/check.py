@@ -111,6 +111,7 @@ def check(
     if any(result.reach(fail_on) for result in results):
         raise typer.Exit(FOUND_PROBLEMS)
 
+
 def _list_unmatched(patterns: Sequence[str], results: Sequence[Findings]) -> Iterator[str]:
     """Yield a sentence for each pattern of `--ignore` whose glob matches no layer of any file.
 
