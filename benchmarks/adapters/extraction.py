@@ -21,7 +21,12 @@ from torch import nn
 
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.tasks import TASKS, Data, Task, make_base, train
-from rankwise.adapters import ExtractionOptions, extract_adapter, plan_extraction
+from rankwise.adapters import (
+    ExtractionOptions,
+    ExtractionPlan,
+    plan_extraction,
+    write_adapter,
+)
 from rankwise.errors import ArgumentError, CheckpointError
 
 SEEDS = (1, 2, 3)
@@ -37,17 +42,16 @@ class Arm(NamedTuple):
     like: str | None = None
 
 
-def list_arms(base: nn.Module, tuned: nn.Module, ranks: Sequence[int] = RANKS) -> Iterator[Arm]:
+def list_arms(plan: ExtractionPlan, ranks: Sequence[int] = RANKS) -> Iterator[Arm]:
     """Yield the rules, then those of equal size."""
     yield Arm("auto", ExtractionOptions())
     for share in SHARES:
         yield Arm(f"energy {share:g}", ExtractionOptions(rank=share))
     for rank in ranks:
         yield Arm(f"rank {rank}", ExtractionOptions(rank=rank))
-    sizes = {"auto": plan_extraction(base, tuned).bytes}
+    sizes = {"auto": plan.choose(ExtractionOptions()).bytes}
     for rank in ranks:
-        plan = plan_extraction(base, tuned, ExtractionOptions(rank=rank))
-        sizes[f"rank {rank}"] = plan.bytes
+        sizes[f"rank {rank}"] = plan.choose(ExtractionOptions(rank=rank)).bytes
     for name, size in sizes.items():
         yield Arm(f"best of {name}", ExtractionOptions(rank=1.0, max_size=size), name)
         if name != "auto":
@@ -86,10 +90,11 @@ def measure_rules(
         "tuned": task.score(tuned, data.test),
         "full": count_changed(base, tuned),
     }
-    for arm in list_arms(base, tuned, ranks):
+    measured = plan_extraction(base, tuned, ExtractionOptions(rank=1))
+    for arm in list_arms(measured, ranks):
         key = {"task": task.name, "seed": seed, "arm": arm.name}
         if not records.has(key):
-            found = measure_arm(task, base, tuned, data, arm)
+            found = measure_arm(task, base, measured, data, arm)
             records.add({**key, **whole, "like": arm.like, **found})
 
 
@@ -105,13 +110,13 @@ def make_tuned(task: Task, base: nn.Module, data: Data, folder: Path, seed: int)
 
 
 def measure_arm(
-    task: Task, base: nn.Module, tuned: nn.Module, data: Data, arm: Arm
+    task: Task, base: nn.Module, measured: ExtractionPlan, data: Data, arm: Arm
 ) -> dict[str, object]:
     """Extract with a rule, merge by PEFT, and score."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "adapter")
         try:
-            extraction = extract_adapter(base, tuned, folder, arm.options)
+            extraction = write_adapter(measured.choose(arm.options), folder)
         except (ArgumentError, CheckpointError) as error:
             return {"error": str(error)}
         merged = merge(base, folder)

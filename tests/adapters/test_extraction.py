@@ -213,6 +213,15 @@ def test_a_largest_size_takes_the_directions_that_matter_most(tmp_path):
         plan_extraction(base, tuned, ExtractionOptions(max_size=10))
 
 
+def test_other_options_need_no_new_measurements():
+    base, tuned = make_layers(3)
+    plan = plan_extraction(base, tuned)
+    options = ExtractionOptions(rank=0.5, max_size=3_000)
+    chosen, planned = plan.choose(options), plan_extraction(base, tuned, options)
+    assert (chosen.layers, chosen.bytes) == (planned.layers, planned.bytes)
+    assert plan.choose(plan.options).layers == plan.layers
+
+
 def test_shrunk_values_are_closer_to_a_change_without_noise():
     base, tuned = make_layers(1, changes=[(3, 0.05)])
     name = "h.0.fc.weight"

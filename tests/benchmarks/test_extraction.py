@@ -25,8 +25,9 @@ def make_pair():
 
 def test_rules_of_equal_size_are_no_larger_than_what_they_are_compared_with():
     base, tuned = make_pair()
-    arms = {arm.name: arm for arm in list_arms(base, tuned, ranks=(2, 4))}
-    sizes = {name: plan_extraction(base, tuned, arm.options).bytes for name, arm in arms.items()}
+    plan = plan_extraction(base, tuned)
+    arms = {arm.name: arm for arm in list_arms(plan, ranks=(2, 4))}
+    sizes = {name: plan.choose(arm.options).bytes for name, arm in arms.items()}
     assert {"auto", "energy 0.9", "rank 4", "best of auto", "auto of rank 2"} <= set(arms)
     for name, arm in arms.items():
         if arm.like is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from rankwise._text import format_count, format_name, sanitize
 from rankwise.adapters.change_records import ChangeStatus
@@ -92,6 +93,13 @@ def plan_extraction(
     network = Network.find(pairing, base, tuned)
     found = _measure_all(pairing, network, progress)
     _refuse(pairing, found)
+    return _choose(base, pairing, network, found, options)
+
+
+def _choose(
+    base: Target, pairing: Pairing, network: Network, found: _Found, options: ExtractionOptions
+) -> ExtractionPlan:
+    """Return the plan that options make of what was measured."""
     layers = rank_layers(found.matrices, options)
     copied = copy_tensors(pairing, network, found.others, [x for x in layers if x.rank])
     if options.max_size is not None:
@@ -111,6 +119,7 @@ def plan_extraction(
         _list_left_out(pairing, network, found, copied),
         found.unchanged,
         tuple(network.list_modules(pairing)),
+        partial(_choose, base, pairing, network, found),
         (*pairing.notes, *_list_notes(pairing, layers)),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -157,6 +157,7 @@ class ExtractionPlan:
         left_out: Tensors that are not in the adapter, but for layers of rank 0.
         unchanged: How many tensors are the same in both.
         modules: All modules of the network.
+        choose: Returns the plan that other options make of the same measurements.
         notes: Sentences about the whole.
     """
 
@@ -168,6 +169,7 @@ class ExtractionPlan:
     left_out: tuple[LeftOut, ...]
     unchanged: int
     modules: tuple[str, ...] = field(repr=False)
+    choose: Callable[[ExtractionOptions], ExtractionPlan] = field(repr=False)
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
