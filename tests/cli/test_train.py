@@ -117,6 +117,13 @@ def test_an_error_is_one_line_and_exit_code_1(train, arguments, sentence):
     assert result.stderr.count("\n") == 1
 
 
+def test_a_file_as_out_is_named(train, tmp_path):
+    (tmp_path / "file").touch()
+    result = train("--epochs", "1", "--out", str(tmp_path / "file"))
+    assert result.exit_code == 1
+    assert f"Expected a folder as --out, got the file {tmp_path / 'file'}." in result.stderr
+
+
 def test_without_the_extra_it_says_what_to_install(train, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     result = train("--epochs", "1")

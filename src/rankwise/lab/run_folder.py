@@ -166,6 +166,8 @@ def lock_run(folder: RunFolder, fabric: Fabric) -> Iterator[None]:
             problem = RunLockedError(
                 f"Another process is training {folder.path}. Wait for it, or choose another --out."
             )
+        except (FileExistsError, NotADirectoryError):
+            problem = RunError(f"Expected a folder as --out, got the file {folder.path.parent}.")
         except OSError as error:
             problem = RunError(f"{folder.path} can't be written to: {error.strerror}.")
         except RunError as error:
