@@ -2,23 +2,26 @@
 
 Each task is fine-tuned with three seeds, all parameters. Adapters are extracted with EVBMF's ranks,
 fixed ranks (as mergekit's default) and shares of the energy (as kohya's), and each fixed rank's
-size is given to the greedy choice too: among EVBMF's directions, and among all. PEFT itself loads
-each onto the base and merges it; the merged network is scored on the test set.
+size is given to EVBMF's ranks too, and to the directions with most ‖ΔW‖² per byte. PEFT itself
+loads each onto the base and merges it; the merged network is scored on the test set.
 """
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import NamedTuple, cast
+from unittest import mock
 
 import torch
 from peft import PeftModel
 from torch import nn
 
+from benchmarks.adapters.greedy import choose_greedily
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.tasks import TASKS, Data, Task, make_base, train
 from rankwise.adapters import (
@@ -40,6 +43,7 @@ class Arm(NamedTuple):
     name: str
     options: ExtractionOptions
     like: str | None = None
+    is_greedy: bool = False
 
 
 def list_arms(plan: ExtractionPlan, ranks: Sequence[int] = RANKS) -> Iterator[Arm]:
@@ -53,8 +57,11 @@ def list_arms(plan: ExtractionPlan, ranks: Sequence[int] = RANKS) -> Iterator[Ar
     for rank in ranks:
         sizes[f"rank {rank}"] = plan.choose(ExtractionOptions(rank=rank)).bytes
     for name, size in sizes.items():
-        yield Arm(f"best of {name}", ExtractionOptions(rank=1.0, max_size=size), name)
-        if name != "auto":
+        every = ExtractionOptions(rank=1.0, max_size=size)
+        yield Arm(f"most per byte of {name}", every, name, is_greedy=True)
+        if name == "auto":
+            yield Arm(f"even ranks of {name}", every, name)
+        else:
             yield Arm(f"auto of {name}", ExtractionOptions(max_size=size), name)
 
 
@@ -116,7 +123,9 @@ def measure_arm(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "adapter")
         try:
-            extraction = write_adapter(measured.choose(arm.options), folder)
+            with use_greedy() if arm.is_greedy else contextlib.nullcontext():
+                chosen = measured.choose(arm.options)
+            extraction = write_adapter(chosen, folder)
         except (ArgumentError, CheckpointError) as error:
             return {"error": str(error)}
         merged = merge(base, folder)
@@ -130,6 +139,13 @@ def measure_arm(
         "ranks": [layer.rank for layer in plan.layers],
         "score": task.score(merged, data.test),
     }
+
+
+@contextlib.contextmanager
+def use_greedy() -> Iterator[None]:
+    """Let `max_size` take the directions with most ‖ΔW‖² per byte instead of even ranks."""
+    with mock.patch("rankwise.adapters.extraction_layers.distribute", choose_greedily):
+        yield
 
 
 def merge(base: nn.Module, adapter: Path) -> nn.Module:

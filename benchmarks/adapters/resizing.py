@@ -26,10 +26,11 @@ import torch
 from peft.tuners.lora.conversion import convert_to_lora
 from torch import Tensor, nn
 
+from benchmarks.adapters.greedy import choose_greedily
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.tasks import TASKS, Data, Task, make_base, train
 from rankwise.adapters import Resizing, resize_adapter, write_resized
-from rankwise.adapters.rank_budget import Candidate, distribute
+from rankwise.adapters.rank_budget import Candidate
 from rankwise.numerics.thin_product import decompose_product
 
 RANK = 16
@@ -143,7 +144,7 @@ def shrink_by_bytes(source: Path, share: float) -> Resizing:
         for row, product in zip(whole.layers, products, strict=True)
     ]
     most = [len(product.values) for product in products]
-    ranks = distribute(candidates, most, int(share * whole.old_bytes))
+    ranks = choose_greedily(candidates, most, int(share * whole.old_bytes))
     factors, rows = {}, []
     for layer, row, product, rank in zip(layers, whole.layers, products, ranks, strict=True):
         size = rank * (row.old_bytes // row.rank)

@@ -8,7 +8,7 @@ from torch import nn
 
 pytest.importorskip("peft")
 
-from benchmarks.adapters.extraction import count_changed, list_arms, merge
+from benchmarks.adapters.extraction import count_changed, list_arms, merge, use_greedy
 
 from rankwise.adapters import extract_adapter, plan_extraction
 
@@ -28,7 +28,12 @@ def test_rules_of_equal_size_are_no_larger_than_what_they_are_compared_with():
     plan = plan_extraction(base, tuned)
     arms = {arm.name: arm for arm in list_arms(plan, ranks=(2, 4))}
     sizes = {name: plan.choose(arm.options).bytes for name, arm in arms.items()}
-    assert {"auto", "energy 0.9", "rank 4", "best of auto", "auto of rank 2"} <= set(arms)
+    assert {"auto", "energy 0.9", "rank 4", "even ranks of auto", "auto of rank 2"} <= set(arms)
+    with use_greedy():
+        greedy = plan.choose(arms["most per byte of auto"].options)
+    even = plan.choose(arms["even ranks of auto"].options)
+    assert greedy.bytes <= sizes["auto"]
+    assert greedy.kept >= even.kept
     for name, arm in arms.items():
         if arm.like is not None:
             assert sizes[name] <= sizes[arm.like]

@@ -31,8 +31,7 @@ class ExtractionOptions:
         rank: "auto" for EVBMF's rank of each change, a whole number for the same rank everywhere,
             or a share such as 0.9 for the least rank with this share of ‖Δ‖².
         max_rank: The highest rank of any layer.
-        max_size: Bytes of adapter_model.safetensors; directions with the largest gain per byte
-            are kept.
+        max_size: Bytes of adapter_model.safetensors; the highest ranks are cut until it fits.
         shrink: Whether to take EVBMF's shrunk singular values, which are closer to a change
             without noise; the plain ones are closest to the change as it is.
         dtype: Of the factors; that of the tuned weights if not given.

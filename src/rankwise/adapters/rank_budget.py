@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -81,11 +80,12 @@ def choose_rank(candidate: Candidate, rule: Rank, most: int | None = None) -> in
 
 
 def distribute(candidates: Sequence[Candidate], most: Sequence[int], budget: int) -> list[int]:
-    """Return the ranks that keep most of ‖Δ‖² within a number of bytes.
+    """Return ranks that fit into a number of bytes: as even as can be, as high as they fit.
 
-    The next direction is always the one with the largest gain per byte. Within a layer gains fall
-    and costs are equal, so no other ranks that take as many bytes keep more, as long as every
-    direction fits; one that does not fit closes its layer, and others go on.
+    The layer with the lowest rank gets the next direction; of several, the one whose direction
+    keeps most of ‖Δ‖² per byte. One whose direction does not fit keeps its rank. Taking the
+    directions with most ‖Δ‖² per byte from all layers together keeps more of ‖Δ‖² and less of what
+    a fine-tune gained (docs/adapters.md).
 
     Args:
         candidates: The layers.
@@ -93,24 +93,24 @@ def distribute(candidates: Sequence[Candidate], most: Sequence[int], budget: int
         budget: Bytes.
 
     Example:
-        >>> layers = [Candidate(np.array(v), 2, 10) for v in ([3.0, 1.0], [2.0, 1.5])]
+        >>> layers = [Candidate(np.array(v), 2, 10) for v in ([3.0, 2.5], [2.0, 1.5])]
         >>> distribute(layers, [2, 2], 35)
-        [1, 2]
+        [2, 1]
     """
     ranks = [0] * len(candidates)
 
-    def rate(place: int) -> tuple[float, int]:
+    def place_in_queue(place: int) -> tuple[int, float, int]:
         layer = candidates[place]
-        return -math.pow(float(layer.values[ranks[place]]), 2) / layer.cost, place
+        return ranks[place], -(float(layer.values[ranks[place]]) ** 2) / layer.cost, place
 
-    queue = [rate(place) for place, limit in enumerate(most) if limit > 0]
+    queue = [place_in_queue(place) for place, limit in enumerate(most) if limit > 0]
     heapq.heapify(queue)
     while queue:
-        _, place = heapq.heappop(queue)
+        *_, place = heapq.heappop(queue)
         if candidates[place].cost > budget:
             continue
         budget -= candidates[place].cost
         ranks[place] += 1
         if ranks[place] < most[place]:
-            heapq.heappush(queue, rate(place))
+            heapq.heappush(queue, place_in_queue(place))
     return ranks

@@ -67,8 +67,7 @@ def extract(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Size of the adapter's tensors, as in 50MB; the directions with the largest gain "
-            "per byte are kept.",
+            help="Size of the adapter's tensors, as in 50MB: ranks are cut evenly until it fits.",
         ),
     ] = None,
     dtype: Annotated[
