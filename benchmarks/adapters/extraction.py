@@ -144,7 +144,7 @@ def measure_arm(
 @contextlib.contextmanager
 def use_greedy() -> Iterator[None]:
     """Let `max_size` take the directions with most ‖ΔW‖² per byte instead of even ranks."""
-    with mock.patch("rankwise.adapters.extraction_layers.distribute", choose_greedily):
+    with mock.patch("rankwise.adapters.extraction.extraction_layers.distribute", choose_greedily):
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from rankwise.adapters.rank_budget import Candidate
+from rankwise.adapters.extraction.rank_budget import Candidate
 
 
 def choose_greedily(layers: Sequence[Candidate], most: Sequence[int], budget: int) -> list[int]:

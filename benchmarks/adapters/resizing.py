@@ -30,7 +30,7 @@ from benchmarks.adapters.greedy import choose_greedily
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.tasks import TASKS, Data, Task, make_base, train
 from rankwise.adapters import Resizing, resize_adapter, write_resized
-from rankwise.adapters.rank_budget import Candidate
+from rankwise.adapters.extraction.rank_budget import Candidate
 from rankwise.numerics.thin_product import decompose_product
 
 RANK = 16

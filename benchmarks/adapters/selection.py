@@ -24,7 +24,7 @@ import rankwise
 from benchmarks.adapters.records import Records
 from benchmarks.adapters.tasks import TASKS, Data, Task, make_base, train
 from benchmarks.rank_rules import Values, compute_kappa, find_spectrum_edge
-from rankwise.adapters.selection import choose_share, select_layers
+from rankwise.adapters.selection.ranking import choose_share, select_layers
 from rankwise.probes.layer_metrics import ModeMetrics
 
 SHARE = 0.25

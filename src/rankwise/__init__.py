@@ -65,11 +65,11 @@ from typing import TYPE_CHECKING
 from rankwise._lazy import import_lazily
 
 if TYPE_CHECKING:  # for type checkers; a test compares these names with the table below
-    from rankwise.adapters.change_records import ChangeStatus as ChangeStatus
-    from rankwise.adapters.change_records import NetworkChange as NetworkChange
-    from rankwise.adapters.change_records import TensorChange as TensorChange
-    from rankwise.adapters.comparison import NetworkDiff as NetworkDiff
-    from rankwise.adapters.comparison import diff as diff
+    from rankwise.adapters.deltas.change_records import ChangeStatus as ChangeStatus
+    from rankwise.adapters.deltas.change_records import NetworkChange as NetworkChange
+    from rankwise.adapters.deltas.change_records import TensorChange as TensorChange
+    from rankwise.adapters.deltas.comparison import NetworkDiff as NetworkDiff
+    from rankwise.adapters.deltas.comparison import diff as diff
     from rankwise.api import probe as probe
     from rankwise.checks.check import check as check
     from rankwise.checks.findings import Finding as Finding
@@ -131,8 +131,8 @@ if TYPE_CHECKING:  # for type checkers; a test compares these names with the tab
 __version__ = "0.1.0"
 
 _PUBLIC_NAMES = {
-    ".adapters.change_records": "ChangeStatus NetworkChange TensorChange",
-    ".adapters.comparison": "NetworkDiff diff",
+    ".adapters.deltas.change_records": "ChangeStatus NetworkChange TensorChange",
+    ".adapters.deltas.comparison": "NetworkDiff diff",
     ".api": "probe",
     ".checks.check": "check",
     ".checks.findings": "Finding Findings Severity",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rankwise.adapters import extract_adapter
-from rankwise.adapters.base_model import describe_base
+from rankwise.adapters.extraction.base_model import describe_base
 from rankwise.api import open_target
 
 safetensors = pytest.importorskip("safetensors.torch")

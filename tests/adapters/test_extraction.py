@@ -352,7 +352,7 @@ def test_the_adapter_is_read_by_the_library_itself(tmp_path):
 def test_layers_are_loaded_one_after_another(tmp_path, monkeypatch):
     base, tuned = make_layers(6)
     plan = plan_extraction(base, tuned)
-    from rankwise.adapters import extraction_files
+    from rankwise.adapters.extraction import extraction_files
 
     alive, most = [], 0
     compute = extraction_files.compute_factors

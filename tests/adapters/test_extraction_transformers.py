@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rankwise.adapters import ExtractionOptions, extract_adapter, plan_extraction
-from rankwise.adapters.transformers_model import build_model
+from rankwise.adapters.extraction.transformers_model import build_model
 from tests.adapters.changed_networks import change
 
 transformers = pytest.importorskip("transformers")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rankwise.adapters import low_rank
-from rankwise.adapters.low_rank import compute_factors, measure_error
+from rankwise.adapters.extraction import low_rank
+from rankwise.adapters.extraction.low_rank import compute_factors, measure_error
 
 
 def make_matrix(rows, columns, decay=0.8):

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from rankwise.adapters.peft_folder import write_peft_folder
+from rankwise.adapters.stored.peft_folder import write_peft_folder
 from rankwise.errors import ArgumentError, MissingExtraError
 
 safetensors = pytest.importorskip("safetensors.torch")

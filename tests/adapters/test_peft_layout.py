@@ -7,7 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwise.adapters.peft_layout import choose_saved_modules, find_special, make_lora_options
+from rankwise.adapters.extraction.peft_layout import (
+    choose_saved_modules,
+    find_special,
+    make_lora_options,
+)
 from rankwise.weights.module import describe_tensor
 
 MODULES = ["fc", "a.fc", "b.fc", "a.b.fc", "myfc", "a_fc", "x.a_fc"]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwise.adapters.rank_budget import Candidate, check_rank, choose_rank, distribute
+from rankwise.adapters.extraction.rank_budget import Candidate, check_rank, choose_rank, distribute
 from rankwise.errors import ArgumentError
 
 LAYER = Candidate(np.array([4.0, 2.0, 1.0, 1e-9]), signal=1, cost=1)

@@ -9,9 +9,9 @@ from torch import nn
 
 import rankwise
 from rankwise.adapters import select_layers
-from rankwise.adapters.peft_layout import make_regex
-from rankwise.adapters.selection import choose_share
-from rankwise.adapters.selection_formats import (
+from rankwise.adapters.extraction.peft_layout import make_regex
+from rankwise.adapters.selection.ranking import choose_share
+from rankwise.adapters.selection.selection_formats import (
     format_axolotl,
     format_json,
     format_selection,

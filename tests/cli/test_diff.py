@@ -4,7 +4,7 @@ import re
 import pytest
 import torch
 
-from rankwise.adapters.change_text import ROW_SORT_KEYS
+from rankwise.adapters.deltas.change_text import ROW_SORT_KEYS
 from rankwise.api import probe
 from rankwise.probes.diff_text import CHANGE_SORT_KEYS
 

@@ -1,13 +1,17 @@
 """Changes of a network, adapters that hold them, and the layers to fine-tune."""
 
-from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
-from rankwise.adapters.changes import measure_changes
-from rankwise.adapters.extraction import plan_extraction
-from rankwise.adapters.extraction_files import Extraction, extract_adapter, write_adapter
-from rankwise.adapters.extraction_plan import ExtractionOptions, ExtractionPlan, LayerPlan
-from rankwise.adapters.inspection import AdapterReport, inspect_adapter
-from rankwise.adapters.resizing import ResizedLayer, Resizing, resize_adapter, write_resized
-from rankwise.adapters.selection import RankedLayer, Selection, select_layers
+from rankwise.adapters.deltas.change_records import ChangeStatus, NetworkChange, TensorChange
+from rankwise.adapters.deltas.changes import measure_changes
+from rankwise.adapters.extraction.extraction_files import Extraction, extract_adapter, write_adapter
+from rankwise.adapters.extraction.extraction_plan import (
+    ExtractionOptions,
+    ExtractionPlan,
+    LayerPlan,
+)
+from rankwise.adapters.extraction.planning import plan_extraction
+from rankwise.adapters.selection.ranking import RankedLayer, Selection, select_layers
+from rankwise.adapters.stored.inspection import AdapterReport, inspect_adapter
+from rankwise.adapters.stored.resizing import ResizedLayer, Resizing, resize_adapter, write_resized
 
 __all__ = [
     "AdapterReport",

@@ -68,8 +68,8 @@ def diff(
     of the change, and the parameters of a LoRA of that rank. Of saved probes, which hold no
     weights: how rank, s, κ and q changed.
     """
-    from rankwise.adapters.change_text import ROW_SORT_KEYS
-    from rankwise.adapters.comparison import diff as compare
+    from rankwise.adapters.deltas.change_text import ROW_SORT_KEYS
+    from rankwise.adapters.deltas.comparison import diff as compare
     from rankwise.cli.progress import show_probing
     from rankwise.probes.diff_text import CHANGE_SORT_KEYS
     from rankwise.probes.results import is_saved_probe

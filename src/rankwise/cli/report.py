@@ -26,7 +26,7 @@ from rankwise.errors import ArgumentError, MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rankwise.adapters.change_records import NetworkChange
+    from rankwise.adapters.deltas.change_records import NetworkChange
     from rankwise.checks.findings import Findings
     from rankwise.probes.results import Probe
     from rankwise.reports.watch.server import WatchServer
@@ -88,7 +88,7 @@ def report(
     no_cache: NoCache = False,
 ) -> None:
     """Write an HTML page about checkpoints, a run or a study."""
-    from rankwise.adapters.changes import measure_changes
+    from rankwise.adapters.deltas.changes import measure_changes
     from rankwise.checks.check import check as check_weights
     from rankwise.cli.progress import show_probing
     from rankwise.probes.results import is_saved_probe

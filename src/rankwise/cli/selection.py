@@ -24,7 +24,7 @@ from rankwise.cli.resources import Jobs, Memory, NoCache, make_resources
 from rankwise.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from rankwise.adapters.selection import Selection
+    from rankwise.adapters.selection.ranking import Selection
 
 SELECT_EXAMPLES = """\b
 Examples:
@@ -79,8 +79,12 @@ def select(
     no_cache: NoCache = False,
 ) -> None:
     """Choose layers to fine-tune, and their LoRA ranks, from the weights."""
-    from rankwise.adapters.selection import select_layers
-    from rankwise.adapters.selection_formats import format_json, format_selection, list_others
+    from rankwise.adapters.selection.ranking import select_layers
+    from rankwise.adapters.selection.selection_formats import (
+        format_json,
+        format_selection,
+        list_others,
+    )
 
     share = parse_share(budget)
     check_outputs([json] if json is not None else [], [path])
@@ -105,7 +109,7 @@ def select(
 
 def _print_selection(selection: Selection) -> None:
     from rankwise._table import align_cells
-    from rankwise.adapters.selection_formats import describe_selection, make_table
+    from rankwise.adapters.selection.selection_formats import describe_selection, make_table
 
     console = make_console()
     width = get_table_width(console)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_bytes, format_change, format_name, format_percent
-from rankwise.adapters.change_records import ChangeStatus
-from rankwise.adapters.change_text import describe_others, make_rows
+from rankwise.adapters.deltas.change_records import ChangeStatus
+from rankwise.adapters.deltas.change_text import describe_others, make_rows
 from rankwise.charts.axes import METRICS
 from rankwise.charts.weight_changes import draw_weight_changes
 from rankwise.probes.text import clean_reason, format_shape
@@ -26,8 +26,8 @@ from rankwise.reports.page import (
 )
 
 if TYPE_CHECKING:
-    from rankwise.adapters.change_records import NetworkChange
-    from rankwise.adapters.change_text import ChangeRow
+    from rankwise.adapters.deltas.change_records import NetworkChange
+    from rankwise.adapters.deltas.change_text import ChangeRow
 
 CAPTIONS = {
     "change": "How far each weight moved, as a share of its norm: ‖ΔW‖/‖W‖.",

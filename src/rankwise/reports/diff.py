@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rankwise._text import format_count, format_name, format_percent, sanitize
-from rankwise.adapters.change_text import describe_change
+from rankwise.adapters.deltas.change_text import describe_change
 from rankwise.charts.axes import METRICS
 from rankwise.charts.changes import draw_diff
 from rankwise.errors import ProbeMismatchError
@@ -37,7 +37,7 @@ from rankwise.reports.page import (
 )
 
 if TYPE_CHECKING:
-    from rankwise.adapters.change_records import NetworkChange
+    from rankwise.adapters.deltas.change_records import NetworkChange
     from rankwise.charts.layers import LayerRow
     from rankwise.probes.diff import LayerChange, ProbeDiff
     from rankwise.probes.layer_metrics import LayerMetrics

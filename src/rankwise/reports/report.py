@@ -13,8 +13,8 @@ from typing import Any
 
 from rankwise._io import refuse_overwrite, write_atomically
 from rankwise._text import sanitize
-from rankwise.adapters.change_records import NetworkChange
-from rankwise.adapters.changes import measure_changes
+from rankwise.adapters.deltas.change_records import NetworkChange
+from rankwise.adapters.deltas.changes import measure_changes
 from rankwise.api import Target, probe
 from rankwise.charts.style import keep_default_layer
 from rankwise.checks.check import check

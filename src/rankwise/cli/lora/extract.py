@@ -23,9 +23,9 @@ from rankwise.cli.resources import parse_size
 from rankwise.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from rankwise.adapters.extraction_files import Extraction
-    from rankwise.adapters.extraction_plan import ExtractionPlan
-    from rankwise.adapters.rank_budget import Rank
+    from rankwise.adapters.extraction.extraction_files import Extraction
+    from rankwise.adapters.extraction.extraction_plan import ExtractionPlan
+    from rankwise.adapters.extraction.rank_budget import Rank
 
 EXTRACT_EXAMPLES = """\b
 Examples:
@@ -94,11 +94,11 @@ def extract(
     """
     import torch
 
-    from rankwise.adapters.extraction import plan_extraction
-    from rankwise.adapters.extraction_files import write_adapter
-    from rankwise.adapters.extraction_plan import ExtractionOptions
-    from rankwise.adapters.extraction_text import format_json
-    from rankwise.adapters.peft_folder import check_peft_folder
+    from rankwise.adapters.extraction.extraction_files import write_adapter
+    from rankwise.adapters.extraction.extraction_plan import ExtractionOptions
+    from rankwise.adapters.extraction.extraction_text import format_json
+    from rankwise.adapters.extraction.planning import plan_extraction
+    from rankwise.adapters.stored.peft_folder import check_peft_folder
     from rankwise.cli.progress import ProgressBar
 
     if output is None and not dry_run:
@@ -149,7 +149,7 @@ def _list_files(path: Path) -> list[Path]:
 
 def _print_plan(plan: ExtractionPlan) -> None:
     from rankwise._table import align_cells
-    from rankwise.adapters.extraction_text import describe_plan, make_extraction_table
+    from rankwise.adapters.extraction.extraction_text import describe_plan, make_extraction_table
 
     console = make_console()
     width = get_table_width(console)
@@ -159,7 +159,7 @@ def _print_plan(plan: ExtractionPlan) -> None:
 
 
 def _print_written(extraction: Extraction) -> None:
-    from rankwise.adapters.extraction_text import describe_extraction
+    from rankwise.adapters.extraction.extraction_text import describe_extraction
 
     console = make_console()
     print_text(console, wrap(describe_extraction(extraction), get_table_width(console)))

@@ -24,7 +24,7 @@ from rankwise.cli.selection import parse_share
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rankwise.adapters.inspection import AdapterReport
+    from rankwise.adapters.stored.inspection import AdapterReport
     from rankwise.checks.findings import Finding
 
 INSPECT_EXAMPLES = """\b
@@ -56,8 +56,8 @@ def inspect(
     Also says which layers were never trained, where one direction carries everything, and the scale
     of each layer. `rankwise check ADAPTER` finds the same.
     """
-    from rankwise.adapters.inspection import inspect_adapter
-    from rankwise.adapters.lora_folder import list_inputs
+    from rankwise.adapters.stored.inspection import inspect_adapter
+    from rankwise.adapters.stored.lora_folder import list_inputs
     from rankwise.checks.adapter_checks import check_adapter_layers
 
     share = parse_share(error, "‖ΔW‖²")
@@ -73,7 +73,7 @@ def inspect(
 
 def _print_report(report: AdapterReport, findings: Sequence[Finding]) -> None:
     from rankwise._table import align_cells
-    from rankwise.adapters.inspection import describe_adapter, make_inspection_table
+    from rankwise.adapters.stored.inspection import describe_adapter, make_inspection_table
     from rankwise.checks.text import format_group, group_findings
 
     console = make_console()

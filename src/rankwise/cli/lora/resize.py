@@ -21,7 +21,7 @@ from rankwise.cli.probe import Json
 from rankwise.cli.selection import parse_share
 
 if TYPE_CHECKING:
-    from rankwise.adapters.resizing import Resizing
+    from rankwise.adapters.stored.resizing import Resizing
 
 RESIZE_EXAMPLES = """\b
 Examples:
@@ -59,10 +59,10 @@ def resize(
     is zero are left out; biases, DoRA's norms and modules that were saved whole are kept as they
     are. The result is a folder that PEFT loads.
     """
-    from rankwise.adapters.lora_folder import list_inputs
-    from rankwise.adapters.peft_folder import check_peft_folder
-    from rankwise.adapters.resizing import resize_adapter, write_resized
-    from rankwise.adapters.resizing_text import format_resizing_json
+    from rankwise.adapters.stored.lora_folder import list_inputs
+    from rankwise.adapters.stored.peft_folder import check_peft_folder
+    from rankwise.adapters.stored.resizing import resize_adapter, write_resized
+    from rankwise.adapters.stored.resizing_text import format_resizing_json
     from rankwise.cli.progress import ProgressBar
 
     share = parse_share(error, "‖ΔW‖²")
@@ -84,7 +84,7 @@ def resize(
 
 def _print_resizing(resizing: Resizing, output: Path) -> None:
     from rankwise._table import align_cells
-    from rankwise.adapters.resizing_text import describe_resizing, make_resizing_table
+    from rankwise.adapters.stored.resizing_text import describe_resizing, make_resizing_table
 
     console = make_console()
     width = get_table_width(console)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rankwise._table import Cell, Column, Table
 from rankwise._text import format_count, format_name, format_percent, join_lines, quote
-from rankwise.adapters.lora_folder import PREFIX, find_adapter_file
+from rankwise.adapters.stored.lora_folder import PREFIX, find_adapter_file
 from rankwise.api import Target, open_target
 from rankwise.errors import ArgumentError, CheckpointError
 from rankwise.probes.adapter_layers import DEFAULT_ERROR, AdapterLayer, measure_adapter

@@ -10,19 +10,28 @@ from typing import Any
 
 from torch import Tensor
 
-from rankwise.adapters.base_model import BaseModel, describe_base
-from rankwise.adapters.extraction import Progress, plan_extraction
-from rankwise.adapters.extraction_plan import ExtractionOptions, ExtractionPlan, LayerPlan
-from rankwise.adapters.low_rank import compute_factors, measure_error
-from rankwise.adapters.model_card import format_card
-from rankwise.adapters.peft_folder import TENSORS, check_peft_folder, create_folder, write_texts
-from rankwise.adapters.peft_layout import make_lora_options
-from rankwise.adapters.peft_tensors import (
+from rankwise.adapters.extraction.base_model import BaseModel, describe_base
+from rankwise.adapters.extraction.extraction_plan import (
+    ExtractionOptions,
+    ExtractionPlan,
+    LayerPlan,
+)
+from rankwise.adapters.extraction.low_rank import compute_factors, measure_error
+from rankwise.adapters.extraction.model_card import format_card
+from rankwise.adapters.extraction.peft_layout import make_lora_options
+from rankwise.adapters.extraction.peft_tensors import (
     find_wrapped,
     list_specs,
     name_copied,
     name_factors,
     write_tensors,
+)
+from rankwise.adapters.extraction.planning import Progress, plan_extraction
+from rankwise.adapters.stored.peft_folder import (
+    TENSORS,
+    check_peft_folder,
+    create_folder,
+    write_texts,
 )
 from rankwise.api import Target
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from rankwise._table import Cell, Column, Table, draw_bar
 from rankwise._text import format_count, format_name, format_percent
-from rankwise.adapters.peft_layout import make_lora_options, make_regex
-from rankwise.adapters.selection import RankedLayer, Selection, get_sides
+from rankwise.adapters.extraction.peft_layout import make_lora_options, make_regex
+from rankwise.adapters.selection.ranking import RankedLayer, Selection, get_sides
 from rankwise.errors import ArgumentError
 
 Format = Literal["list", "peft", "axolotl", "regex"]

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from rankwise._text import quote
-from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
-from rankwise.adapters.pair_filter import filter_pairs
-from rankwise.adapters.pairs import Pair, Pairing, PairStatus, find_form, open_pairs, subtract
-from rankwise.adapters.storage_errors import (
+from rankwise.adapters.deltas.change_records import ChangeStatus, NetworkChange, TensorChange
+from rankwise.adapters.deltas.storage_errors import (
     StorageErrors,
     compute_norm,
     find_errors,
     is_rounding,
 )
+from rankwise.adapters.pair_filter import filter_pairs
+from rankwise.adapters.pairs import Pair, Pairing, PairStatus, find_form, open_pairs, subtract
 from rankwise.api import Target, find_release
 from rankwise.errors import NotFiniteError
 from rankwise.numerics.evbmf import LowRank, factorise

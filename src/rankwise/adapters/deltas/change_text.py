@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rankwise._table import Cell, Column, Table, align_cells
 from rankwise._text import format_bytes, format_change, format_count, format_name, format_percent
-from rankwise.adapters.change_records import ChangeStatus, NetworkChange, TensorChange
+from rankwise.adapters.deltas.change_records import ChangeStatus, NetworkChange, TensorChange
 from rankwise.probes.diff_text import describe_prefix, make_change_cell
 from rankwise.probes.groups import find_groups
 from rankwise.probes.text import (

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rankwise._text import format_count, format_name, sanitize
-from rankwise.adapters.change_records import ChangeStatus
-from rankwise.adapters.changes import factorise_change
-from rankwise.adapters.copied_tensors import copy_tensors
-from rankwise.adapters.extraction_layers import MatrixChange, fit_layers, rank_layers
-from rankwise.adapters.extraction_plan import (
+from rankwise.adapters.deltas.change_records import ChangeStatus
+from rankwise.adapters.deltas.changes import factorise_change
+from rankwise.adapters.extraction.copied_tensors import copy_tensors
+from rankwise.adapters.extraction.extraction_layers import MatrixChange, fit_layers, rank_layers
+from rankwise.adapters.extraction.extraction_plan import (
     CopiedTensor,
     ExtractionOptions,
     ExtractionPlan,
     LayerPlan,
     LeftOut,
 )
+from rankwise.adapters.extraction.peft_network import Network, find_tied, get_owner, is_tied
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus, open_pairs
-from rankwise.adapters.peft_network import Network, find_tied, get_owner, is_tied
 from rankwise.api import Target
 from rankwise.errors import CheckpointError, NotFiniteError
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from rankwise._text import format_count, format_name, quote
-from rankwise.adapters.lora_folder import LoraFolder, get_module_name, open_lora
-from rankwise.adapters.peft_folder import write_peft_folder
-from rankwise.adapters.resized_config import make_config, make_readme
+from rankwise.adapters.stored.lora_folder import LoraFolder, get_module_name, open_lora
+from rankwise.adapters.stored.peft_folder import write_peft_folder
+from rankwise.adapters.stored.resized_config import make_config, make_readme
 from rankwise.errors import ArgumentError, CheckpointError, NotFiniteError
 from rankwise.numerics.thin_product import (
     ThinProduct,

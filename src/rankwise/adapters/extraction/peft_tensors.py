@@ -17,8 +17,8 @@ from rankwise.checkpoints.source import get_buffer
 from rankwise.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from rankwise.adapters.extraction_plan import CopiedTensor, LayerPlan
-    from rankwise.adapters.low_rank import Factors
+    from rankwise.adapters.extraction.extraction_plan import CopiedTensor, LayerPlan
+    from rankwise.adapters.extraction.low_rank import Factors
 
 _ROOT = "base_model.model"
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

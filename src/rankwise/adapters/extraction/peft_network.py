@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from rankwise.adapters.extraction.peft_layout import (
+    Form,
+    find_lora_form,
+    find_special,
+    list_modules,
+)
+from rankwise.adapters.extraction.transformers_model import LoadedModel, build_model
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
-from rankwise.adapters.peft_layout import Form, find_lora_form, find_special, list_modules
-from rankwise.adapters.transformers_model import LoadedModel, build_model
 from rankwise.api import Target
 from rankwise.weights.combine import strip_names
 from rankwise.weights.tensor import Status

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankwise._text import format_name, quote, sanitize
-from rankwise.adapters.base_model import read_licence
-from rankwise.adapters.peft_folder import CONFIG, TENSORS
+from rankwise.adapters.extraction.base_model import read_licence
+from rankwise.adapters.stored.peft_folder import CONFIG, TENSORS
 from rankwise.checkpoints import open_weights
 from rankwise.errors import CheckpointError, TargetError
 from rankwise.weights.adapter_scale import AlphaTable, compute_scale

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 
 from rankwise._text import format_count
-from rankwise.adapters.changes import FactorisedChange
-from rankwise.adapters.extraction_plan import (
+from rankwise.adapters.deltas.changes import FactorisedChange
+from rankwise.adapters.extraction.extraction_plan import (
     LORA_TYPES,
     CopiedTensor,
     ExtractionOptions,
     LayerPlan,
 )
+from rankwise.adapters.extraction.peft_layout import Form
+from rankwise.adapters.extraction.peft_tensors import count_bytes, list_specs
+from rankwise.adapters.extraction.rank_budget import Candidate, choose_rank, distribute
 from rankwise.adapters.pairs import Pair
-from rankwise.adapters.peft_layout import Form
-from rankwise.adapters.peft_tensors import count_bytes, list_specs
-from rankwise.adapters.rank_budget import Candidate, choose_rank, distribute
 from rankwise.errors import ArgumentError
 from rankwise.numerics.spectrum import Array
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from rankwise._text import format_count
+from rankwise.adapters.extraction.peft_layout import Form
+from rankwise.adapters.extraction.peft_tensors import count_bytes, list_specs
+from rankwise.adapters.extraction.rank_budget import Rank, check_rank
 from rankwise.adapters.pairs import Pair, Pairing
-from rankwise.adapters.peft_layout import Form
-from rankwise.adapters.peft_tensors import count_bytes, list_specs
-from rankwise.adapters.rank_budget import Rank, check_rank
 from rankwise.api import Target
 from rankwise.errors import ArgumentError
 from rankwise.weights.tensor import Weight

@@ -10,9 +10,9 @@ from typing import Any
 
 from rankwise._table import Cell, Column, Table, draw_bar
 from rankwise._text import format_count, format_name, sanitize
-from rankwise.adapters.extraction_files import Extraction
-from rankwise.adapters.extraction_plan import ExtractionPlan, Place
-from rankwise.adapters.model_card import format_share
+from rankwise.adapters.extraction.extraction_files import Extraction
+from rankwise.adapters.extraction.extraction_plan import ExtractionPlan, Place
+from rankwise.adapters.extraction.model_card import format_share
 
 _BAR_WIDTH = 8
 _KINDS: tuple[tuple[Place, str], ...] = (

@@ -11,8 +11,8 @@ from pathlib import PurePath
 from typing import Any
 
 from rankwise._text import format_name, join_lines
-from rankwise.adapters.lora_folder import LoraFolder
-from rankwise.adapters.model_card import format_share
+from rankwise.adapters.extraction.model_card import format_share
+from rankwise.adapters.stored.lora_folder import LoraFolder
 
 _INSIDE = ".base_layer."  # of modules whose rank is that of the module around them
 

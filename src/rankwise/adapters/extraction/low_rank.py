@@ -56,7 +56,7 @@ def compute_factors(
 
     Example:
         >>> import torch
-        >>> from rankwise.adapters.low_rank import compute_factors
+        >>> from rankwise.adapters.extraction.low_rank import compute_factors
         >>> factors = compute_factors(torch.diag(torch.tensor([3.0, 2.0, 1.0])), 2)
         >>> (factors.left @ factors.right).round(decimals=6).abs()
         tensor([[3., 0., 0.],

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from rankwise._table import Cell, Column, Table
 from rankwise._text import format_count, format_name, format_percent
-from rankwise.adapters.model_card import format_share
-from rankwise.adapters.resizing import Resizing
+from rankwise.adapters.extraction.model_card import format_share
+from rankwise.adapters.stored.resizing import Resizing
 
 
 def make_resizing_table(resizing: Resizing) -> Table:

@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise._table import join_cells
 from rankwise._text import format_change, format_percent, wrap
-from rankwise.adapters.change_records import NetworkChange
-from rankwise.adapters.change_text import align_rows, describe_change, describe_others, make_rows
-from rankwise.adapters.changes import measure_pairing
+from rankwise.adapters.deltas.change_records import NetworkChange
+from rankwise.adapters.deltas.change_text import (
+    align_rows,
+    describe_change,
+    describe_others,
+    make_rows,
+)
+from rankwise.adapters.deltas.changes import measure_pairing
 from rankwise.adapters.pair_filter import filter_pairs
 from rankwise.adapters.pairs import open_pairs
 from rankwise.api import Target, find_release, probe, probe_weights

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from rankwise._text import format_count, sanitize
-from rankwise.adapters.base_model import BaseModel
-from rankwise.adapters.extraction_plan import ExtractionPlan, LeftOut
+from rankwise.adapters.extraction.base_model import BaseModel
+from rankwise.adapters.extraction.extraction_plan import ExtractionPlan, LeftOut
 
 _MOST = 40  # tensors that are listed by name
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankwise.adapters.extraction_plan import CopiedTensor, LayerPlan, Place
+from rankwise.adapters.extraction.extraction_plan import CopiedTensor, LayerPlan, Place
+from rankwise.adapters.extraction.peft_layout import choose_saved_modules
+from rankwise.adapters.extraction.peft_network import Network, find_tied, get_owner
 from rankwise.adapters.pairs import Pair, Pairing, PairStatus
-from rankwise.adapters.peft_layout import choose_saved_modules
-from rankwise.adapters.peft_network import Network, find_tied, get_owner
 from rankwise.weights.kinds import infer_kind
 
 _WHOLE = (PairStatus.COMPARABLE, PairStatus.TIED, PairStatus.NOT_FLOATING)

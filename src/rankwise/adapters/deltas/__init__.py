@@ -1,0 +1,1 @@
+"""Two networks → how every tensor changed: records, figures of the whole, text."""

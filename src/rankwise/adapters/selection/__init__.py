@@ -1,0 +1,1 @@
+"""One network → the layers to fine-tune, and their LoRA ranks, in the forms of other tools."""

@@ -1,0 +1,1 @@
+"""Adapters in folders: written, read, inspected and made smaller."""
