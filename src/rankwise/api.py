@@ -56,7 +56,7 @@ def probe(
         include: Glob or globs; only tensors whose names match one are probed. A glob that matches
             no name is an error.
         exclude: Glob or globs; tensors whose names match one are not probed. A glob that matches no
-            name is an error here, too.
+            name is noted.
         p: The power in the stable rank: 2 is Eq. 2, 1 the nuclear-norm reading.
         modes: Which unfoldings of a convolution to take: "both", "input" or "output" channels.
         split: True or "stacks" to probe separately what is stacked in one matrix: the gates of a
@@ -96,9 +96,10 @@ def probe(
         how: Split = "heads" if split == "heads" else "stacks"
         parts, remarks = split_weights(tensors, weights.config, how)
         tensors, notes = tuple(parts), (*notes, *remarks)
-    filtered = _filter_by_name(tensors, include, exclude, weights.source)
+    unmatched = check_globs([x.name for x in tensors], include, exclude, weights.source)
+    filtered = _filter_by_name(tensors, include, exclude)
     return probe_weights(
-        dataclasses.replace(weights, tensors=tuple(filtered), notes=notes),
+        dataclasses.replace(weights, tensors=tuple(filtered), notes=(*notes, *unmatched)),
         p=float(p),
         modes=modes,
         spectra=spectra,
@@ -170,11 +171,9 @@ def _filter_by_name(
     weights: Sequence[Weight],
     include: str | Sequence[str] | None,
     exclude: str | Sequence[str] | None,
-    source: str,
 ) -> list[Weight]:
     """Mark the weights whose names the globs leave out."""
     included, excluded = list_globs(include) or (), list_globs(exclude) or ()
-    check_globs([weight.name for weight in weights], include, exclude, source)
 
     def mark(weight: Weight) -> Weight:
         if weight.obstacle is not None:
@@ -194,15 +193,24 @@ def check_globs(
     include: str | Sequence[str] | None,
     exclude: str | Sequence[str] | None,
     source: str,
-) -> None:
-    """Check that each glob matches a tensor: one that matches none is a mistake.
+) -> tuple[str, ...]:
+    """Check that each glob matches a tensor; return a note for each of `exclude` that does not.
 
     Raises:
-        ArgumentError: If one matches none of the names.
+        ArgumentError: If one of `include` matches none of the names.
     """
-    for option, globs in {"include": list_globs(include), "exclude": list_globs(exclude)}.items():
-        for glob in globs or ():
-            if names and not any(fnmatchcase(name, glob) for name in names):
-                hint = suggest_globs(glob, names)
-                hint = hint or f" The first of {len(names)} is {quote(names[0])}."
-                raise ArgumentError(f"{source}: {option} {quote(glob)} matches no tensor.{hint}")
+    if not names:
+        return ()
+
+    def describe(option: str, glob: str) -> str:
+        hint = suggest_globs(glob, names) or f" The first of {len(names)} is {quote(names[0])}."
+        return f"{option} {quote(glob)} matches no tensor.{hint}"
+
+    def is_unmatched(glob: str) -> bool:
+        return not any(fnmatchcase(name, glob) for name in names)
+
+    for glob in filter(is_unmatched, list_globs(include) or ()):
+        raise ArgumentError(f"{source}: {describe('include', glob)}")
+    return tuple(
+        describe("exclude", glob) for glob in filter(is_unmatched, list_globs(exclude) or ())
+    )

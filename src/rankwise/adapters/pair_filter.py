@@ -21,7 +21,7 @@ def filter_pairs(
     In `base` and `tuned` all others are marked as filtered.
 
     Raises:
-        ArgumentError: If a glob matches no tensor, or they leave none.
+        ArgumentError: If a glob of `include` matches no tensor, or they leave none.
 
     Example:
         >>> import torch
@@ -45,9 +45,10 @@ def filter_pairs(
 
     names = [pair.name for pair in pairing.pairs] + [pair.base.name for pair in pairing.pairs]
     names += [weight.name for weight in (*pairing.only_tuned, *pairing.only_base)]
-    check_globs(names, include, exclude, sanitize(pairing.tuned.source))
+    unmatched = check_globs(names, include, exclude, sanitize(pairing.tuned.source))
     kept = replace(
         pairing,
+        notes=(*pairing.notes, *unmatched),
         pairs=tuple(filter(is_wanted, pairing.pairs)),
         only_base=tuple(filter(is_wanted, pairing.only_base)),
         only_tuned=tuple(filter(is_wanted, pairing.only_tuned)),

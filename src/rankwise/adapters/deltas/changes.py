@@ -60,7 +60,7 @@ def measure_changes(
         progress: Called after each tensor that was loaded.
 
     Raises:
-        ArgumentError: If a glob matches no tensor, or they leave none.
+        ArgumentError: If a glob of `include` matches no tensor, or they leave none.
         CheckpointError: If one of them can't be read, or is an adapter instead of a network.
         ProbeMismatchError: If they have no name in common.
         TargetError: If one of them is no network.
