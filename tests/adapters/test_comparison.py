@@ -90,7 +90,9 @@ def test_globs_name_a_tensor_as_either_side_does():
         assert [layer.name for layer in result.before.probed] == ["b.weight"]
         assert [layer.name for layer in result.after.probed] == ["model.b.weight"]
     with pytest.raises(rankwise.ArgumentError, match="matches no tensor"):
-        rankwise.diff(base, tuned, exclude="model.c.*")
+        rankwise.diff(base, tuned, include="model.c.*")
+    noted = rankwise.diff(base, tuned, exclude="model.c.*")
+    assert any("exclude 'model.c.*' matches no tensor" in note for note in noted.weights.notes)
 
 
 def test_plots_show_the_change_or_how_a_metric_changed(sides):
