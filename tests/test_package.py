@@ -14,8 +14,11 @@ from tests import ROOT
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.chdir(ROOT)  # the plug-in for the README reads it from the working directory
     with zipfile.ZipFile(next(WheelBuilder(str(ROOT)).build(directory=str(folder)))) as file:
         yield {name: file.read(name) for name in file.namelist()}
+    monkeypatch.undo()
 
 
 def test_the_wheel_has_the_package_and_nothing_else(wheel):
@@ -52,7 +55,8 @@ def test_links_of_the_readme_work_on_an_index(wheel):
     assert all((ROOT / file.partition("#")[0]).is_file() for file in files)
 
 
-def test_the_source_package_has_what_tests_and_docs_need(tmp_path):
+def test_the_source_package_has_what_tests_and_docs_need(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
     with tarfile.open(next(SdistBuilder(str(ROOT)).build(directory=str(tmp_path)))) as file:
         tops = {name.split("/")[1] for name in file.getnames()}
     assert {"src", "tests", "tools", "benchmarks", "docs", "studies", "Makefile"} <= tops

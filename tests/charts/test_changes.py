@@ -78,5 +78,5 @@ def test_nothing_in_common_is_drawn_as_nothing():
 
 
 def test_an_unknown_metric_of_a_diff_is_refused(diff):
-    with pytest.raises(ArgumentError, match="one of prominence"):
+    with pytest.raises(ArgumentError, match="one of: prominence"):
         diff.plot("loss")

@@ -118,7 +118,7 @@ def test_rates_that_differ_by_orders_of_magnitude_are_logarithmic(rates, expecte
 
 
 def test_an_unknown_metric_is_refused_with_those_that_are_known():
-    with pytest.raises(ArgumentError, match=r"one of prominence, quality, .*got 'qualty'"):
+    with pytest.raises(ArgumentError, match=r"'qualty'\. Did you mean quality"):
         draw_heat_map(rows(), "qualty")
 
 

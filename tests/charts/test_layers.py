@@ -185,7 +185,7 @@ def test_names_are_nothing_but_values():
 
 
 def test_an_unknown_metric_is_refused():
-    with pytest.raises(ArgumentError, match="one of prominence"):
+    with pytest.raises(ArgumentError, match="one of: prominence"):
         draw_layers([], "loss")
 
 

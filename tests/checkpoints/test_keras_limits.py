@@ -284,7 +284,7 @@ def test_data_may_not_be_claimed_again_and_again(path: Path) -> None:
     path.write_bytes(content.replace(nowhere, b"\x03\x01" + place + struct.pack("<Q", 80_000)))
     rows = _rows(path).values()
     assert sum(row.is_probed for row in rows) == 2
-    assert sum("more than the file has left" in row.reason for row in rows) == 49
+    assert sum("more than the other tensors leave of the file" in row.reason for row in rows) == 49
 
 
 def test_data_beyond_the_end_of_the_file_is_refused(path: Path) -> None:

@@ -179,7 +179,7 @@ def test_sgd_with_the_papers_rule_has_rmsgds_settings(kind):
         ({"optimizer": "stable-rank-adamw"}, r"--optimizer adamw --rule stable-rank"),
         ({"optimizer": "lamb", "rule": "llr"}, "lamb has no option rule; .*rmsgd, sgd, "),
         ({"optimizer": "sgd", "rule": "paper"}, "rule to be one of stable-rank.* for sgd"),
-        ({"rule": "stable-rank"}, "rule to be paper or annealed"),
+        ({"rule": "stable-rank"}, "rule to be one of paper, annealed for rmsgd"),
         ({"optimizer": "sgd", "rule": "llr", "budget": "10m"}, "epochs for rule llr"),
         ({"optimizer": "adamw", "rule": "llr", "beta": 0.9}, "adamw with rule llr has no .*beta"),
         ({"optimizer": "adamw", "rule": "temp-balance", "p": 1.0}, "no option p"),

@@ -76,7 +76,7 @@ def test_torchs_one_cycle_is_the_same():
 @pytest.mark.parametrize(
     ("schedule", "options", "message"),
     [
-        ("cosin", {}, "Unknown schedule 'cosin'.*none, step, cosine, one-cycle"),
+        ("cosin", {}, "no schedule 'cosin'.*none, step, cosine, one-cycle"),
         ("step", {"step_size": 0}, "step_size of 1 or more"),
         ("step", {"gamma": 0.0}, "gamma above 0"),
     ],

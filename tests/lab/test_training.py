@@ -241,7 +241,7 @@ def test_a_signal_at_a_trials_end_keeps_the_next_one_from_beginning(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
     (tmp_path / "runs").write_text("a file, not a folder")
-    with pytest.raises(RunError, match="can't be written to"):
+    with pytest.raises(RunError, match="Expected a folder as --out, got the file"):
         trained(tmp_path / "runs")
 
 

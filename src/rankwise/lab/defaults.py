@@ -403,12 +403,12 @@ def _check_rule(config: Config) -> None:
     rule, optimizer = config.rule, config.optimizer
     if optimizer == "rmsgd":
         if rule is not None:
-            _expect_one_of(_RMSGD_RULES, config, "rule")
+            _expect_one_of(_RMSGD_RULES, config, "rule", f" for {optimizer}")
     elif rule is not None:
         if optimizer not in WITH_RULES:
             takers = ", ".join(("rmsgd", *WITH_RULES))
             raise ConfigError(f"{optimizer} has no option rule; it belongs to {takers}.")
-        _expect_one_of(RULES, config, "rule")
+        _expect_one_of(RULES, config, "rule", f" for {optimizer}")
     given = next((name for name in _GAIN_OPTIONS if getattr(config, name) is not None), None)
     if given is not None and not follows_gains(optimizer, rule):
         raise ConfigError(
@@ -449,10 +449,10 @@ def _check_control(config: Config) -> None:
         )
 
 
-def _expect_one_of(allowed: Collection[str], config: Config, name: str) -> None:
+def _expect_one_of(allowed: Collection[str], config: Config, name: str, where: str = "") -> None:
     value = getattr(config, name)
     if value not in allowed:
-        choices = ", ".join(allowed)
+        choices = f"{', '.join(allowed)}{where}"
         raise ConfigError(
             f"Expected {name} to be one of {choices}, got {value!r}.{suggest_names(value, allowed)}"
         )

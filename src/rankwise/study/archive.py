@@ -176,7 +176,7 @@ def _decode(line: bytes, place: str, folder: Path) -> tuple[PackedRun, Config]:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RunError(
             f"{place} is not a run's record: {error}. Expected a line written by `rankwise study "
-            "export`."
+            "export`; studies/migrate_records.py, in the project's repository, updates older files."
         ) from None
     if packed.schema != SCHEMA:
         raise RunError(

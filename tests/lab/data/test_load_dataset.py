@@ -33,8 +33,8 @@ def test_every_named_dataset_that_is_missing_says_where_it_belongs(name, tmp_pat
         ("Digits", "Did you mean digits"),
         ("fashion_mnist", "Did you mean fashion-mnist"),
         ("folder:", "folder:PATH"),
-        ("zip:data", "got 'zip:data'"),
-        ("", "got ''"),
+        ("zip:data", "no data set 'zip:data'"),
+        ("", "no data set ''"),
     ],
 )
 def test_an_unknown_name_is_met_with_the_nearest_ones(name, hint, tmp_path):
