@@ -98,7 +98,7 @@ def test_beta_follows_the_number_of_epochs(optimizer):
     [
         ({"optimizer": "sam", "rule": "annealed"}, "sam has no option rule"),
         ({"optimizer": "adam", "zeta": 2.0}, "adam has no option zeta"),
-        ({"rule": "released"}, "rule to be one of paper, annealed, got 'released'"),
+        ({"rule": "released"}, "rule to be one of paper, annealed for rmsgd, got 'released'"),
         ({"rule": "annealed", "budget": "10m"}, "epochs for rule annealed"),
         ({"validate": True}, "train_size with validate"),
     ],
