@@ -102,7 +102,8 @@ def make_findings(found: Mapping[str, StudyResults]) -> str:
         text = table([found[name] for name in names])
         if not open_runs:
             return text
-        return f"**Not complete:** runs that are missing yet: {', '.join(open_runs)}.\n\n{text}"
+        missing_runs = f"runs that are missing yet: {', '.join(open_runs)}"
+        return f"**Not complete, so nothing follows from this table:** {missing_runs}.\n\n{text}"
 
     return re.sub(r"^<!-- (\w+) -->$", make, words, flags=re.MULTILINE)
 
