@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +33,15 @@ class Records:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
         print(json.dumps(record, ensure_ascii=False), flush=True)
+
+    def choose_rate(
+        self, key: Record, rates: Sequence[float], measure: Callable[[float], float]
+    ) -> float:
+        """Return the rate with the best score on held-out data; these scores are recorded too."""
+        scores = {}
+        for rate in rates:
+            own = {**key, "held_out_rate": rate}
+            if not self.has(own):
+                self.add({**own, "score": measure(rate)})
+            scores[rate] = self.find(own)["score"]
+        return max(scores, key=lambda rate: scores[rate])

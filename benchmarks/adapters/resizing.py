@@ -185,12 +185,7 @@ def _count_bytes(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _choose_rate(task: Task, base: nn.Module, data: Data, records: Records) -> float:
-    """Return the rate that is best on held-out data; these runs are recorded too."""
-    scores = {}
-    for rate in RATES:
-        key = {"task": task.name, "arm": "full", "held_out_rate": rate}
-        if not records.has(key):
-            model = tune(task, base, data, rate=rate, seed=0)
-            records.add({**key, "score": task.score(model, data.held_out)})
-        scores[rate] = records.find(key)["score"]
-    return max(scores, key=lambda rate: scores[rate])
+    def measure(rate: float) -> float:
+        return task.score(tune(task, base, data, rate=rate, seed=0), data.held_out)
+
+    return records.choose_rate({"task": task.name, "arm": "full"}, RATES, measure)

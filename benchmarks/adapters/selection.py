@@ -118,15 +118,11 @@ def _tune(
 
 
 def _choose_rate(task: Task, base: nn.Module, data: Data, arm: Arm, records: Records) -> float:
-    """Return the rate that is best on held-out data; these runs are recorded too."""
-    scores = {}
-    for rate in RATES:
-        key = {"task": task.name, "arm": arm.name, "held_out_rate": rate}
-        if not records.has(key):
-            score = _tune(task, base, data, arm, rate=rate, seed=0, on_test=False)
-            records.add({**key, "score": score})
-        scores[rate] = records.find(key)["score"]
-    return max(scores, key=lambda rate: scores[rate])
+    return records.choose_rate(
+        {"task": task.name, "arm": arm.name},
+        RATES,
+        lambda rate: _tune(task, base, data, arm, rate=rate, seed=0, on_test=False),
+    )
 
 
 def _count(network: nn.Module, names: Sequence[str]) -> int:
